@@ -1,0 +1,24 @@
+//! The seam for crates that put something else than a future into a budget's queues.
+//!
+//! [`State`] is the arithmetic: pure, and generic over what waits. [`Engine`] is whoever owns the lock around one. A
+//! budget's engine lets wakers wait; the engine of a pool of threads lets jobs wait beside them, so that a worker that
+//! ends one job can return its permit and pick the next job under the same lock. [`Acquire`] and [`Permit`] are written
+//! once, over any engine.
+//!
+//! # The protocol
+//!
+//! Under the lock an engine only calls methods of the state, then takes what was settled with
+//! [`State::next_settled`]; it unlocks; then it wakes, drops and calls. A waker's clone and drop are user code as much
+//! as its wake, so they happen outside as well. Nothing of this is needed to *use* a budget: it is for building on one.
+
+mod shell;
+mod slab;
+mod state;
+mod tree;
+mod wake;
+
+pub use crate::budget::Change;
+pub use shell::{Acquire, Engine, Permit, Resizable, try_acquire};
+pub use slab::Key;
+pub use state::{Attempt, Cause, Entered, LaneId, Outcome, Request, State, Status, Tick};
+pub use wake::{WakeList, WakerSet};

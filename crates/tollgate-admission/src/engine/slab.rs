@@ -1,0 +1,166 @@
+//! Where waiters live: slots with intrusive links, in chunks that never move.
+
+use super::state::{Outcome, Tick};
+
+/// "No slot", for links.
+pub(super) const NIL: u32 = u32::MAX;
+
+/// Slots per chunk. A slab that grew by doubling would copy every waiter while the lock is held; a chunk costs the same
+/// at the millionth waiter as at the first.
+const CHUNK: usize = 64;
+
+/// Names one waiter. A key that outlived its waiter is recognised and harmless.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    pub(super) index: u32,
+    pub(super) generation: u32,
+}
+
+/// Where a waiter stands. Its links mean something else in each place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// `next` is the next free slot.
+    Free,
+    /// Linked into its lane's queue; `prev` and `next` are its neighbours there.
+    Waiting,
+    /// Decided, but its owner has not been told: linked into the list of the settled.
+    Settled(Outcome),
+    /// Decided and told; not linked. Its owner removes it.
+    Announced(Outcome),
+}
+
+#[derive(Debug)]
+pub(super) struct Slot<W> {
+    pub(super) waiter: Option<W>,
+    pub(super) generation: u32,
+    pub(super) lane: u32,
+    pub(super) prev: u32,
+    pub(super) next: u32,
+    pub(super) weight: u64,
+    pub(super) arrival: u64,
+    pub(super) since: Tick,
+    pub(super) deadline: Tick,
+    pub(super) place: Place,
+}
+
+#[derive(Debug)]
+pub(super) struct Slab<W> {
+    chunks: Vec<Vec<Slot<W>>>,
+    len: u32,
+    free: u32,
+}
+
+impl<W> Slab<W> {
+    pub(super) fn new() -> Self {
+        Slab { chunks: Vec::new(), len: 0, free: NIL }
+    }
+
+    /// `None` when every index is taken (four thousand million waiters).
+    pub(super) fn insert(&mut self, mut slot: Slot<W>) -> Option<u32> {
+        if self.free != NIL {
+            let index = self.free;
+            let old = &mut self[index];
+            let next = old.next;
+            slot.generation = old.generation;
+            *old = slot;
+            self.free = next;
+            return Some(index);
+        }
+        let index = self.len;
+        if index == NIL {
+            return None;
+        }
+        if (index as usize).is_multiple_of(CHUNK) {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        self.chunks[index as usize / CHUNK].push(slot);
+        self.len += 1;
+        Some(index)
+    }
+
+    /// Frees the slot; what waited there is handed back so that it can be dropped outside the lock.
+    pub(super) fn remove(&mut self, index: u32) -> Option<W> {
+        let free = self.free;
+        let slot = &mut self[index];
+        slot.place = Place::Free;
+        slot.generation = slot.generation.wrapping_add(1);
+        slot.next = free;
+        let waiter = slot.waiter.take();
+        self.free = index;
+        waiter
+    }
+
+    pub(super) fn key(&self, index: u32) -> Key {
+        Key { index, generation: self[index].generation }
+    }
+
+    /// The slot that `key` names, unless it has been freed since.
+    pub(super) fn get(&self, key: Key) -> Option<&Slot<W>> {
+        let slot = self.chunks.get(key.index as usize / CHUNK)?.get(key.index as usize % CHUNK)?;
+        (slot.generation == key.generation && slot.place != Place::Free).then_some(slot)
+    }
+
+    /// Every slot that holds a waiter, in no order.
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<W>> {
+        self.chunks.iter().flatten().filter(|slot| slot.place != Place::Free)
+    }
+}
+
+impl<W> std::ops::Index<u32> for Slab<W> {
+    type Output = Slot<W>;
+    #[inline]
+    fn index(&self, index: u32) -> &Slot<W> {
+        &self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    }
+}
+
+impl<W> std::ops::IndexMut<u32> for Slab<W> {
+    #[inline]
+    fn index_mut(&mut self, index: u32) -> &mut Slot<W> {
+        &mut self.chunks[index as usize / CHUNK][index as usize % CHUNK]
+    }
+}
+
+/// Head and tail of a list that is threaded through the slots.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct List {
+    pub(super) head: u32,
+    tail: u32,
+}
+
+impl List {
+    pub(super) const fn new() -> Self {
+        List { head: NIL, tail: NIL }
+    }
+
+    pub(super) fn is_empty(self) -> bool {
+        self.head == NIL
+    }
+
+    pub(super) fn push<W>(&mut self, slab: &mut Slab<W>, index: u32) {
+        let tail = self.tail;
+        let slot = &mut slab[index];
+        slot.prev = tail;
+        slot.next = NIL;
+        if tail == NIL {
+            self.head = index;
+        } else {
+            slab[tail].next = index;
+        }
+        self.tail = index;
+    }
+
+    pub(super) fn unlink<W>(&mut self, slab: &mut Slab<W>, index: u32) {
+        let Slot { prev, next, .. } = slab[index];
+        if prev == NIL {
+            self.head = next;
+        } else {
+            slab[prev].next = next;
+        }
+        if next == NIL {
+            self.tail = prev;
+        } else {
+            slab[next].prev = prev;
+        }
+    }
+}

@@ -1,0 +1,996 @@
+//! The arithmetic of admission: no lock, no clock, no waker.
+//!
+//! # Invariants
+//!
+//! They hold after every public call, whatever the order of calls:
+//!
+//! 1. `out` is the sum of what runs in the lanes; it exceeds the capacity only by the deficit that a shrink left.
+//! 2. What runs in a lane exceeds its limit only after a shrink.
+//! 3. No waiter that could be granted is left waiting: every call ends by settling whoever fits.
+//! 4. A waiter is in exactly one [`Place`]; only `Waiting` ones are linked into a lane's queue and counted as waiting.
+//! 5. `kept_idle` and `protected` are the sums over the lanes of what each withholds from others (see [`Lane`]).
+//! 6. A lane is in the tree of its [`Standing`] and in no other.
+//!
+//! # Who goes next
+//!
+//! A lane's head stands in one of three places. It fits inside what is *kept* for its lane, so nobody else can have
+//! taken it; or it fits inside the lane's *reservation*, and then competes only with what is kept for others; or it is a
+//! *borrower*, and also leaves alone what is reserved for lanes whose own head fits inside their reservation. A head
+//! that straddles its reservation is a borrower: were it protected, two such heads could wait for each other for ever.
+//! Lanes within their reservation go first; then the earliest arrival that fits.
+//!
+//! A borrower may be passed by younger ones that need less. Each pass is counted, and a head that was passed
+//! `max_bypass` times is passed by no further borrower. Counting costs O(heads passed), which is bounded by `max_bypass`
+//! per waiter over its life.
+
+use super::slab::{Key, List, NIL, Place, Slab, Slot};
+use super::tree::{Entry, Tree};
+use crate::budget::config::{LaneConfig, effective_limits, validate};
+use crate::deadline::Deadline;
+use crate::error::{AcquireError, BuildError, Closed, TryAcquireError};
+use crate::stats::{BudgetStats, LaneStats, Refused};
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+/// A point in time: nanoseconds since an epoch that the owner of the state chose. Valid readings start at 1.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Tick(pub u64);
+
+impl Tick {
+    /// Before every reading of the clock: a deadline that has always passed.
+    pub const ZERO: Tick = Tick(0);
+    /// After every reading of the clock: a deadline that never passes.
+    pub const NEVER: Tick = Tick(u64::MAX);
+
+    /// `self + span`; what does not fit is [`Tick::NEVER`].
+    #[must_use]
+    pub fn after(self, span: Duration) -> Tick {
+        u64::try_from(span.as_nanos())
+            .map_or(Tick::NEVER, |nanos| Tick(self.0.saturating_add(nanos)))
+    }
+
+    /// When `deadline` passes, counted from `epoch`: what lies before it has passed at every valid reading.
+    #[must_use]
+    pub fn from_deadline(deadline: Deadline, epoch: Instant) -> Tick {
+        let Some(at) = deadline.instant() else { return Tick::NEVER };
+        at.checked_duration_since(epoch).map_or(Tick::ZERO, |span| Tick(1).after(span))
+    }
+
+    /// The instant that this is, counted from `epoch`; `None` for [`Tick::NEVER`] and for what an instant can't hold.
+    #[must_use]
+    pub fn to_instant(self, epoch: Instant) -> Option<Instant> {
+        if self == Tick::NEVER { None } else { epoch.checked_add(self.since(Tick(1))) }
+    }
+
+    /// Time from `earlier` to `self`; zero if `earlier` is later.
+    #[must_use]
+    pub fn since(self, earlier: Tick) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+/// Index of a lane in the order in which lanes were given at build.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneId(pub u32);
+
+/// What an acquire asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Request {
+    /// A lane of this state.
+    pub lane: LaneId,
+    /// Permits, 1 or more.
+    pub weight: u64,
+    /// Latest moment at which the permit may still be granted.
+    pub deadline: Tick,
+}
+
+/// Why an acquire was refused.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// As many were waiting as the lane allows.
+    QueueFull {
+        /// The bound that was met.
+        max_waiting: usize,
+    },
+    /// The deadline, or the lane's queue timeout, passed.
+    Deadline,
+    /// Nothing more is admitted.
+    Closed(Closed),
+    /// The weight can never be granted.
+    TooLarge {
+        /// The largest weight that could.
+        limit: u64,
+    },
+    /// A weight of zero.
+    ZeroWeight,
+    /// It would have had to wait, and was asked not to.
+    Busy,
+    /// It would have had to wait under a deadline, and there is no timer.
+    NoTimer,
+}
+
+/// The fate of a waiter.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds a permit, which its owner must release.
+    Granted,
+    /// It holds nothing.
+    Refused(Cause),
+}
+
+/// What [`State::try_acquire`] decided.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Attempt {
+    /// The permit is out.
+    Granted,
+    /// It would have to wait. Nothing was counted.
+    Wait,
+    /// Refused, and counted.
+    Refused(Cause),
+}
+
+/// What [`State::enter`] decided. A waiter that was not queued is handed back.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Entered<W> {
+    /// The permit is out.
+    Granted(W),
+    /// Queued under this key.
+    Queued(Key),
+    /// Refused, and counted.
+    Refused(Cause, W),
+}
+
+/// Where a waiter stands, as its owner sees it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Status {
+    /// Still in its queue.
+    Waiting,
+    /// Decided.
+    Settled(Outcome),
+    /// The key outlived its waiter.
+    Gone,
+}
+
+/// In which tree a lane is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Standing {
+    /// No head, or the head does not fit under the lane's own limit, or the lane is closed.
+    Out,
+    /// The head fits inside what is kept for this lane.
+    Kept,
+    /// The head fits inside the lane's reservation, not inside what is kept.
+    Reserved,
+    /// The head needs capacity that is not reserved for this lane.
+    Borrowing,
+}
+
+#[derive(Debug)]
+struct Lane {
+    config: LaneConfig,
+    /// The largest weight that could ever be granted: the limit, and what others do not keep.
+    ceiling: u64,
+    closed: Option<Closed>,
+    running: u64,
+    waiting: usize,
+    queue: List,
+    standing: Standing,
+    /// Kept and not in use: withheld from every other lane. Part of `State::kept_idle`.
+    kept_idle: u64,
+    /// Withheld from borrowers: the unmet reservation when the head fits inside it, else `kept_idle`. Part of
+    /// `State::protected`.
+    protects: u64,
+    /// How many younger borrowers have passed the head.
+    bypassed: u32,
+    peak: u64,
+    admitted: u64,
+    refused: Refused,
+}
+
+impl Lane {
+    fn new(config: LaneConfig, ceiling: u64) -> Self {
+        let kept_idle = config.kept;
+        Lane {
+            config,
+            ceiling,
+            closed: None,
+            running: 0,
+            waiting: 0,
+            queue: List::new(),
+            standing: Standing::Out,
+            kept_idle,
+            protects: kept_idle,
+            bypassed: 0,
+            peak: 0,
+            admitted: 0,
+            refused: Refused::default(),
+        }
+    }
+
+    #[inline]
+    fn standing_of(&self, weight: u64) -> Standing {
+        if weight > self.config.limit.saturating_sub(self.running) {
+            Standing::Out
+        } else if weight <= self.config.kept.saturating_sub(self.running) {
+            Standing::Kept
+        } else if weight <= self.config.reserved.saturating_sub(self.running) {
+            Standing::Reserved
+        } else {
+            Standing::Borrowing
+        }
+    }
+}
+
+/// A budget, its lanes and whoever waits, generic over what waits.
+///
+/// Every method that takes `now` calls it at most once, and only when a deadline has to be compared or a waiter is
+/// queued. A reading that is earlier than a former one counts as the former one.
+#[derive(Debug)]
+pub struct State<W> {
+    capacity: u64,
+    out: u64,
+    kept_idle: u64,
+    protected: u64,
+    max_bypass: u32,
+    closed: Option<Closed>,
+    latest: Tick,
+    arrivals: u64,
+    waiting: usize,
+    lanes: Vec<Lane>,
+    waiters: Slab<W>,
+    /// Decided, not yet announced.
+    settled: List,
+    /// Lanes that were closed while they had waiters.
+    refusing: Vec<u32>,
+    kept: Tree,
+    reserved: Tree,
+    borrowing: Tree,
+    /// Borrowing heads that may not be passed any more. Only the arrivals matter.
+    stuck: Tree,
+    /// When each lane's head meets the lane's queue timeout; first come is first out, so heads are enough.
+    timeouts: Tree,
+    /// Explicit deadlines. Entries of waiters that left are skipped, and swept once they outnumber the live ones.
+    deadlines: BinaryHeap<Reverse<(Tick, Key)>>,
+    /// Waiters with an explicit deadline.
+    with_deadline: usize,
+}
+
+impl<W> State<W> {
+    /// A state in which nothing runs and nobody waits.
+    ///
+    /// # Errors
+    ///
+    /// What [`BuildError`] lists.
+    pub fn new(capacity: u64, lanes: Vec<LaneConfig>, max_bypass: u32) -> Result<Self, BuildError> {
+        validate(capacity, &lanes)?;
+        let ceilings = effective_limits(capacity, &lanes);
+        let count = lanes.len();
+        let kept_idle = lanes.iter().map(|lane| lane.kept).sum();
+        Ok(State {
+            capacity,
+            out: 0,
+            kept_idle,
+            protected: kept_idle,
+            max_bypass,
+            closed: None,
+            latest: Tick::ZERO,
+            arrivals: 0,
+            waiting: 0,
+            lanes: lanes
+                .into_iter()
+                .zip(ceilings)
+                .map(|(lane, max)| Lane::new(lane, max))
+                .collect(),
+            waiters: Slab::new(),
+            settled: List::new(),
+            refusing: Vec::new(),
+            kept: Tree::new(count),
+            reserved: Tree::new(count),
+            borrowing: Tree::new(count),
+            stuck: Tree::new(count),
+            timeouts: Tree::new(count),
+            deadlines: BinaryHeap::new(),
+            with_deadline: 0,
+        })
+    }
+
+    /// Permits that may be out at once.
+    pub fn capacity(&self) -> u64 {
+        self.capacity
+    }
+
+    /// Permits that are out, those handed to waiters that have not looked yet included.
+    pub fn out(&self) -> u64 {
+        self.out
+    }
+
+    /// Waiters in all queues.
+    pub fn waiting(&self) -> usize {
+        self.waiting
+    }
+
+    /// Number of lanes; their ids are `0..lanes()`.
+    pub fn lanes(&self) -> usize {
+        self.lanes.len()
+    }
+
+    /// The lane with this name.
+    pub fn lane(&self, name: &str) -> Option<LaneId> {
+        let index = self.lanes.iter().position(|lane| &*lane.config.name == name)?;
+        Some(LaneId(index as u32))
+    }
+
+    /// What `lane` is configured to at this moment.
+    pub fn config(&self, lane: LaneId) -> &LaneConfig {
+        &self.lanes[lane.0 as usize].config
+    }
+
+    /// Why the whole budget admits nothing, if it is closed.
+    pub fn closed(&self) -> Option<Closed> {
+        self.closed
+    }
+
+    /// Closed, nobody waits and every permit is back. It stays so.
+    pub fn is_drained(&self) -> bool {
+        self.closed.is_some() && self.out == 0 && self.waiting == 0
+    }
+
+    /// Whether a waiter under this request would need a timer to be told in time.
+    pub fn needs_timer(&self, request: &Request) -> bool {
+        request.deadline != Tick::NEVER || self.config(request.lane).queue_timeout.is_some()
+    }
+
+    /// The earliest moment at which a waiter's time is up, [`Tick::NEVER`] when none is timed. Call
+    /// [`advance`](Self::advance) then.
+    #[inline]
+    pub fn next_deadline(&self) -> Tick {
+        let timeout = Tick(self.timeouts.earliest());
+        match self.deadlines.peek() {
+            // a stale entry only makes this too early, which costs one idle call
+            Some(&Reverse((deadline, _))) => timeout.min(deadline),
+            None => timeout,
+        }
+    }
+
+    #[inline]
+    fn is_timed(&self) -> bool {
+        self.with_deadline > 0 || !self.timeouts.is_empty()
+    }
+
+    fn read(&mut self, now: impl FnOnce() -> Tick) -> Tick {
+        self.latest = self.latest.max(now());
+        self.latest
+    }
+
+    /// Idle capacity that a borrower may take, apart from what its own lane is kept.
+    #[inline]
+    fn slack(&self) -> u64 {
+        self.capacity.saturating_sub(self.out).saturating_sub(self.protected)
+    }
+
+    /// Idle capacity that a lane within its reservation may take, apart from what its own lane is kept.
+    #[inline]
+    fn unkept(&self) -> u64 {
+        self.capacity.saturating_sub(self.out).saturating_sub(self.kept_idle)
+    }
+
+    /// Takes a permit if that is possible without waiting and without passing a waiter of the lane.
+    ///
+    /// O(log lanes); O(1) when nobody waits.
+    #[inline]
+    pub fn try_acquire(&mut self, request: &Request, now: impl FnOnce() -> Tick) -> Attempt {
+        if request.deadline != Tick::NEVER || self.is_timed() {
+            let now = self.read(now);
+            self.settle_due(now);
+        }
+        self.attempt(request)
+    }
+
+    /// Decides a newcomer's fate; the due waiters were settled before.
+    #[inline]
+    fn attempt(&mut self, request: &Request) -> Attempt {
+        let index = request.lane.0 as usize;
+        let lane = &self.lanes[index];
+        let weight = request.weight;
+        let cause = if let Some(closed) = lane.closed.or(self.closed) {
+            Cause::Closed(closed)
+        } else if weight == 0 {
+            Cause::ZeroWeight
+        } else if weight > lane.ceiling {
+            Cause::TooLarge { limit: lane.ceiling }
+        } else if request.deadline <= self.latest && request.deadline != Tick::NEVER {
+            Cause::Deadline
+        } else {
+            if !lane.queue.is_empty() {
+                return Attempt::Wait;
+            }
+            let fits = match lane.standing_of(weight) {
+                Standing::Out => false,
+                Standing::Kept => weight <= self.capacity.saturating_sub(self.out),
+                Standing::Reserved => weight - lane.kept_idle <= self.unkept(),
+                Standing::Borrowing => {
+                    weight - lane.kept_idle <= self.slack() && self.pass(self.arrivals)
+                }
+            };
+            if !fits {
+                return Attempt::Wait;
+            }
+            self.take(index, weight);
+            return Attempt::Granted;
+        };
+        self.count_refusal(request.lane, cause);
+        Attempt::Refused(cause)
+    }
+
+    /// Takes a permit, or queues `waiter`, or refuses.
+    ///
+    /// O(log lanes).
+    #[inline]
+    pub fn enter(
+        &mut self,
+        request: &Request,
+        waiter: W,
+        now: impl FnOnce() -> Tick,
+    ) -> Entered<W> {
+        let now = self.read(now);
+        self.settle_due(now);
+        match self.attempt(request) {
+            Attempt::Granted => return Entered::Granted(waiter),
+            Attempt::Refused(cause) => return Entered::Refused(cause, waiter),
+            Attempt::Wait => {}
+        }
+        let index = request.lane.0 as usize;
+        let max_waiting = self.lanes[index].config.max_waiting;
+        if self.lanes[index].waiting >= max_waiting {
+            let cause = Cause::QueueFull { max_waiting };
+            self.count_refusal(request.lane, cause);
+            return Entered::Refused(cause, waiter);
+        }
+        let arrival = self.arrivals;
+        let inserted = self.waiters.insert(Slot {
+            waiter: Some(waiter),
+            generation: 0,
+            lane: request.lane.0,
+            prev: NIL,
+            next: NIL,
+            weight: request.weight,
+            arrival,
+            since: now,
+            deadline: request.deadline,
+            place: Place::Waiting,
+        });
+        let slot = inserted.expect("fewer than 2^32 - 1 waiters fit into memory");
+        self.arrivals += 1;
+        let lane = &mut self.lanes[index];
+        let was_empty = lane.queue.is_empty();
+        lane.queue.push(&mut self.waiters, slot);
+        lane.waiting += 1;
+        self.waiting += 1;
+        let key = self.waiters.key(slot);
+        if request.deadline != Tick::NEVER {
+            self.with_deadline += 1;
+            self.deadlines.push(Reverse((request.deadline, key)));
+        }
+        if was_empty {
+            self.new_head(index);
+        }
+        Entered::Queued(key)
+    }
+
+    /// Returns a permit and hands it on.
+    ///
+    /// O(log lanes) per permit handed on; O(1) when nobody waits.
+    #[inline]
+    pub fn release(&mut self, lane: LaneId, weight: u64, now: impl FnOnce() -> Tick) {
+        let index = lane.0 as usize;
+        debug_assert!(weight <= self.lanes[index].running, "a permit came back twice");
+        self.out -= weight;
+        self.lanes[index].running -= weight;
+        self.rebalance(index);
+        self.settle_with(now);
+    }
+
+    /// Settles everybody whose time is up at `now`, and whoever fits then.
+    ///
+    /// O(log lanes) per waiter that is settled.
+    pub fn advance(&mut self, now: Tick) {
+        let now = self.read(|| now);
+        self.settle_due(now);
+    }
+
+    /// Takes a waiter out, whatever its fate: one that waits leaves its queue in O(1) (amortised when it had a
+    /// deadline of its own), and the permit of one that was granted is handed on. What waited is handed back, so that
+    /// it can be dropped outside the lock.
+    pub fn cancel(&mut self, key: Key, now: impl FnOnce() -> Tick) -> Option<W> {
+        let slot = self.waiters.get(key)?;
+        let (lane, weight) = (slot.lane as usize, slot.weight);
+        match slot.place {
+            Place::Free => None,
+            Place::Waiting => {
+                self.unqueue(key.index);
+                let waiter = self.waiters.remove(key.index);
+                self.settle_with(now);
+                waiter
+            }
+            Place::Settled(outcome) | Place::Announced(outcome) => {
+                let waiter = self.forget(key.index);
+                if outcome == Outcome::Granted {
+                    self.release(LaneId(lane as u32), weight, now);
+                }
+                waiter
+            }
+        }
+    }
+
+    /// Refuses a waiter for a reason that the state does not know of. `false` when it was settled before.
+    pub fn refuse(&mut self, key: Key, cause: Cause, now: impl FnOnce() -> Tick) -> bool {
+        let waits = self.waiters.get(key).is_some_and(|slot| slot.place == Place::Waiting);
+        if waits {
+            self.settle(key.index, Outcome::Refused(cause));
+            self.settle_with(now);
+        }
+        waits
+    }
+
+    /// Where a waiter stands.
+    pub fn status(&self, key: Key) -> Status {
+        match self.waiters.get(key).map(|slot| slot.place) {
+            None | Some(Place::Free) => Status::Gone,
+            Some(Place::Waiting) => Status::Waiting,
+            Some(Place::Settled(outcome) | Place::Announced(outcome)) => Status::Settled(outcome),
+        }
+    }
+
+    /// Frees the slot of a waiter that is settled and says what became of it; its owner now answers for the permit.
+    pub fn collect(&mut self, key: Key) -> Option<(Outcome, Option<W>)> {
+        let Status::Settled(outcome) = self.status(key) else { return None };
+        Some((outcome, self.forget(key.index)))
+    }
+
+    /// What waits under `key`.
+    pub fn waiter_mut(&mut self, key: Key) -> Option<&mut W> {
+        self.waiters.get(key)?;
+        self.waiters[key.index].waiter.as_mut()
+    }
+
+    /// The next waiter that was settled and has not been announced. The owner of the lock calls this until `None`,
+    /// now or after it has unlocked in between, and tells each one outside the lock.
+    #[inline]
+    pub fn next_settled(&mut self) -> Option<(Key, Outcome)> {
+        if self.settled.is_empty() && !self.settle_refused() {
+            return None;
+        }
+        let index = self.settled.head;
+        let Place::Settled(outcome) = self.waiters[index].place else {
+            unreachable!("only settled waiters are in the list of the settled")
+        };
+        self.settled.unlink(&mut self.waiters, index);
+        self.waiters[index].place = Place::Announced(outcome);
+        Some((self.waiters.key(index), outcome))
+    }
+
+    /// Admits nothing more. Whoever waits is refused as `closed`, through [`next_settled`](Self::next_settled).
+    ///
+    /// O(lanes). The first reason given stays.
+    pub fn close(&mut self, closed: Closed) {
+        if self.closed.is_some() {
+            return;
+        }
+        self.closed = Some(closed);
+        for index in 0..self.lanes.len() {
+            self.withdraw(index);
+        }
+    }
+
+    /// Admits nothing more in this lane, for good. What it had reserved is open to the others.
+    pub fn close_lane(&mut self, lane: LaneId, closed: Closed, now: impl FnOnce() -> Tick) {
+        let index = lane.0 as usize;
+        if self.lanes[index].closed.is_some() {
+            return;
+        }
+        self.lanes[index].closed = Some(closed);
+        self.withdraw(index);
+        self.recompute_ceilings();
+        self.settle_with(now);
+    }
+
+    /// Changes capacity and lanes; all or nothing. Permits that are out stay valid. Waiters that can never be granted
+    /// any more are refused as too large, through [`next_settled`](Self::next_settled).
+    ///
+    /// O(lanes), and O(waiters) in lanes whose largest possible weight went down.
+    ///
+    /// # Errors
+    ///
+    /// What [`BuildError`] lists; nothing has changed then.
+    pub fn resize(
+        &mut self,
+        capacity: u64,
+        lanes: Vec<LaneConfig>,
+        now: impl FnOnce() -> Tick,
+    ) -> Result<(), BuildError> {
+        assert_eq!(lanes.len(), self.lanes.len(), "lanes are neither added nor removed");
+        validate(capacity, &lanes)?;
+        let now = self.read(now);
+        // whose time is up leaves as such, not as too large
+        self.settle_due(now);
+        self.capacity = capacity;
+        for (lane, config) in self.lanes.iter_mut().zip(lanes) {
+            lane.config = config;
+        }
+        self.recompute_ceilings();
+        for index in 0..self.lanes.len() {
+            self.refuse_too_large(index);
+            self.refresh(index);
+        }
+        self.settle_due(now);
+        Ok(())
+    }
+
+    /// The configurations of all lanes, to change some and give them to [`resize`](Self::resize).
+    pub fn configs(&self) -> Vec<LaneConfig> {
+        self.lanes.iter().map(|lane| lane.config.clone()).collect()
+    }
+
+    /// Counts a refusal that was decided outside.
+    pub fn count_refusal(&mut self, lane: LaneId, cause: Cause) {
+        self.lanes[lane.0 as usize].refused.count(cause);
+    }
+
+    /// The public error for a refusal of an acquire.
+    pub fn acquire_error(&self, request: &Request, cause: Cause) -> AcquireError {
+        let lane = Arc::clone(&self.config(request.lane).name);
+        match cause {
+            Cause::QueueFull { max_waiting } => AcquireError::QueueFull { lane, max_waiting },
+            Cause::Deadline => AcquireError::Deadline { lane },
+            Cause::Closed(what) => AcquireError::Closed { lane, what },
+            Cause::TooLarge { limit } => {
+                AcquireError::TooLarge { lane, weight: request.weight, limit }
+            }
+            Cause::ZeroWeight => AcquireError::ZeroWeight { lane },
+            // an acquire waits; if its owner says it may not, the queue has no room for it
+            Cause::Busy => AcquireError::QueueFull { lane, max_waiting: 0 },
+            Cause::NoTimer => AcquireError::NoTimer { lane },
+        }
+    }
+
+    /// The public error for an attempt that was refused, or would have had to wait.
+    pub fn try_acquire_error(&self, request: &Request, cause: Cause) -> TryAcquireError {
+        let lane = Arc::clone(&self.config(request.lane).name);
+        match cause {
+            Cause::Closed(what) => TryAcquireError::Closed { lane, what },
+            Cause::TooLarge { limit } => {
+                TryAcquireError::TooLarge { lane, weight: request.weight, limit }
+            }
+            Cause::ZeroWeight => TryAcquireError::ZeroWeight { lane },
+            Cause::Deadline => TryAcquireError::Deadline { lane },
+            Cause::QueueFull { .. } | Cause::Busy | Cause::NoTimer => {
+                TryAcquireError::Busy { lane }
+            }
+        }
+    }
+
+    /// One consistent copy of every figure.
+    ///
+    /// O(lanes). Waiters whose time is up by `now` are settled first, so that they are not shown as waiting.
+    pub fn stats(&mut self, now: Tick) -> BudgetStats {
+        self.advance(now);
+        BudgetStats {
+            capacity: self.capacity,
+            available: self.capacity.saturating_sub(self.out),
+            deficit: self.out.saturating_sub(self.capacity),
+            closed: self.closed,
+            lanes: self.lanes.iter().map(|lane| self.lane_stats(lane)).collect(),
+        }
+    }
+
+    fn lane_stats(&self, lane: &Lane) -> LaneStats {
+        let head = lane.queue.head;
+        LaneStats {
+            name: Arc::clone(&lane.config.name),
+            running: lane.running,
+            borrowed: lane.running.saturating_sub(lane.config.reserved),
+            waiting: lane.waiting,
+            oldest_wait: (head != NIL).then(|| self.latest.since(self.waiters[head].since)),
+            peak: lane.peak,
+            admitted: lane.admitted,
+            refused: lane.refused,
+            closed: lane.closed,
+        }
+    }
+
+    /// Everybody who waits: lane, since when, and what waits. O(waiters).
+    pub fn queued(&self) -> impl Iterator<Item = (LaneId, Tick, &W)> {
+        self.waiters.iter().filter(|slot| slot.place == Place::Waiting).filter_map(|slot| {
+            slot.waiter.as_ref().map(|waiter| (LaneId(slot.lane), slot.since, waiter))
+        })
+    }
+
+    // ---- what the public calls are made of ----
+
+    #[inline]
+    fn take(&mut self, index: usize, weight: u64) {
+        self.out += weight;
+        let lane = &mut self.lanes[index];
+        lane.running += weight;
+        lane.peak = lane.peak.max(lane.running);
+        lane.admitted += 1;
+        self.rebalance(index);
+    }
+
+    /// What ran in a lane changed: with a queue its head may stand elsewhere now, and what it keeps has changed.
+    #[inline]
+    fn rebalance(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        if !lane.queue.is_empty() || lane.config.kept > 0 {
+            self.refresh(index);
+        }
+    }
+
+    /// The lane's head is another one than before.
+    fn new_head(&mut self, index: usize) {
+        self.lanes[index].bypassed = 0;
+        self.refresh(index);
+    }
+
+    /// Recomputes where a lane stands and what it withholds, after anything these depend on changed.
+    fn refresh(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        let open = lane.closed.is_none() && self.closed.is_none();
+        let kept_idle = if open { lane.config.kept.saturating_sub(lane.running) } else { 0 };
+        let (mut standing, mut protects, mut entry, mut timeout) =
+            (Standing::Out, kept_idle, None, None);
+        if open && !lane.queue.is_empty() {
+            let head = &self.waiters[lane.queue.head];
+            standing = lane.standing_of(head.weight);
+            let need = match standing {
+                Standing::Out | Standing::Kept => head.weight,
+                Standing::Reserved | Standing::Borrowing => head.weight - kept_idle,
+            };
+            if matches!(standing, Standing::Kept | Standing::Reserved) {
+                protects = lane.config.reserved - lane.running;
+            }
+            entry = Some(Entry { arrival: head.arrival, need });
+            // never is not an entry: an empty leaf reads as never
+            timeout = lane
+                .config
+                .queue_timeout
+                .map(|span| head.since.after(span))
+                .filter(|&at| at != Tick::NEVER)
+                .map(|at| Entry { arrival: at.0, need: 0 });
+        }
+        // wrapping: half-way through a resize the sums may pass u64::MAX, at its end they are at most the capacity
+        self.kept_idle = self.kept_idle.wrapping_sub(lane.kept_idle).wrapping_add(kept_idle);
+        self.protected = self.protected.wrapping_sub(lane.protects).wrapping_add(protects);
+        let bypassed = lane.bypassed;
+        let lane = &mut self.lanes[index];
+        lane.kept_idle = kept_idle;
+        lane.protects = protects;
+        let before = std::mem::replace(&mut lane.standing, standing);
+        if before != standing {
+            match before {
+                Standing::Out => {}
+                Standing::Kept => self.kept.set(index, None),
+                Standing::Reserved => self.reserved.set(index, None),
+                Standing::Borrowing => {
+                    self.borrowing.set(index, None);
+                    self.stuck.set(index, None);
+                }
+            }
+        }
+        match standing {
+            Standing::Out => {}
+            Standing::Kept => self.kept.set(index, entry),
+            Standing::Reserved => self.reserved.set(index, entry),
+            Standing::Borrowing => {
+                self.borrowing.set(index, entry);
+                self.stuck.set(index, entry.filter(|_| bypassed >= self.max_bypass));
+            }
+        }
+        self.timeouts.set(index, timeout);
+    }
+
+    /// Whether a borrower that arrived at `arrival` may go now; counts it against the heads it passes.
+    ///
+    /// Every older borrowing head is passed: whoever asks is the earliest that fits, or a newcomer.
+    fn pass(&mut self, arrival: u64) -> bool {
+        if self.stuck.earliest() < arrival {
+            return false;
+        }
+        if self.borrowing.earliest() < arrival {
+            let State { borrowing, stuck, lanes, waiters, max_bypass, .. } = self;
+            borrowing.for_each_before(arrival, |index| {
+                let lane = &mut lanes[index];
+                lane.bypassed += 1;
+                if lane.bypassed >= *max_bypass {
+                    let arrival = waiters[lane.queue.head].arrival;
+                    stuck.set(index, Some(Entry { arrival, need: 0 }));
+                }
+            });
+        }
+        true
+    }
+
+    #[inline]
+    fn settle_with(&mut self, now: impl FnOnce() -> Tick) {
+        if self.waiting == 0 {
+            return;
+        }
+        if self.is_timed() {
+            let now = self.read(now);
+            self.settle_due(now);
+        } else {
+            self.settle_fitting();
+        }
+    }
+
+    /// Refuses whose time is up, then grants whoever fits.
+    fn settle_due(&mut self, now: Tick) {
+        if self.waiting == 0 {
+            return;
+        }
+        while let Some(index) = self.pop_due(now) {
+            self.settle(index, Outcome::Refused(Cause::Deadline));
+        }
+        self.settle_fitting();
+    }
+
+    #[inline]
+    fn pop_due(&mut self, now: Tick) -> Option<u32> {
+        if self.timeouts.earliest() <= now.0 {
+            let lane = self.timeouts.first_fit(0)?;
+            return Some(self.lanes[lane].queue.head);
+        }
+        while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {
+            let live = self.status(key) == Status::Waiting;
+            if live && deadline > now {
+                return None;
+            }
+            self.deadlines.pop();
+            if live {
+                return Some(key.index);
+            }
+        }
+        None
+    }
+
+    fn settle_fitting(&mut self) {
+        while self.waiting > 0 {
+            let Some(lane) = self.next_lane() else { break };
+            self.settle(self.lanes[lane].queue.head, Outcome::Granted);
+        }
+    }
+
+    #[inline]
+    fn next_lane(&mut self) -> Option<usize> {
+        let room = self.capacity.saturating_sub(self.out);
+        if room == 0 {
+            return None;
+        }
+        if let Some(lane) = self.kept.first_fit(room) {
+            return Some(lane);
+        }
+        if let Some(lane) = self.reserved.first_fit(self.unkept()) {
+            return Some(lane);
+        }
+        let lane = self.borrowing.first_fit(self.slack())?;
+        let arrival = self.waiters[self.lanes[lane].queue.head].arrival;
+        self.pass(arrival).then_some(lane)
+    }
+
+    /// Moves a waiter from its queue to the settled.
+    fn settle(&mut self, index: u32, outcome: Outcome) {
+        let slot = &self.waiters[index];
+        let (lane, weight) = (slot.lane, slot.weight);
+        match outcome {
+            // before the queue moves on, so that its next head is judged by what runs then
+            Outcome::Granted => {
+                self.take_for_head(lane as usize, weight);
+            }
+            Outcome::Refused(cause) => self.count_refusal(LaneId(lane), cause),
+        }
+        self.unqueue(index);
+        self.waiters[index].place = Place::Settled(outcome);
+        self.settled.push(&mut self.waiters, index);
+    }
+
+    /// Like `take`, but leaves the refresh to the change of head that follows.
+    #[inline]
+    fn take_for_head(&mut self, index: usize, weight: u64) {
+        self.out += weight;
+        let lane = &mut self.lanes[index];
+        lane.running += weight;
+        lane.peak = lane.peak.max(lane.running);
+        lane.admitted += 1;
+    }
+
+    /// Takes a waiter out of its queue and out of every count.
+    fn unqueue(&mut self, index: u32) {
+        let slot = &self.waiters[index];
+        let lane_index = slot.lane as usize;
+        if slot.deadline != Tick::NEVER {
+            self.with_deadline -= 1;
+            self.sweep_deadlines();
+        }
+        let lane = &mut self.lanes[lane_index];
+        let was_head = lane.queue.head == index;
+        lane.queue.unlink(&mut self.waiters, index);
+        lane.waiting -= 1;
+        self.waiting -= 1;
+        if was_head {
+            self.new_head(lane_index);
+        }
+    }
+
+    fn sweep_deadlines(&mut self) {
+        /// Below this a sweep is not worth its call.
+        const FEW: usize = 64;
+        if self.deadlines.len() > 2 * self.with_deadline + FEW {
+            let waiters = &self.waiters;
+            self.deadlines.retain(|Reverse((_, key))| {
+                waiters.get(*key).is_some_and(|slot| slot.place == Place::Waiting)
+            });
+        }
+    }
+
+    /// Frees a slot that is settled, announced or not.
+    fn forget(&mut self, index: u32) -> Option<W> {
+        if matches!(self.waiters[index].place, Place::Settled(_)) {
+            self.settled.unlink(&mut self.waiters, index);
+        }
+        self.waiters.remove(index)
+    }
+
+    /// A lane takes no more part; its waiters are refused one by one as they are announced.
+    fn withdraw(&mut self, index: usize) {
+        self.refresh(index);
+        if !self.lanes[index].queue.is_empty() {
+            self.refusing.push(index as u32);
+        }
+    }
+
+    /// Settles one waiter of a closed lane. One at a time, so that closing a long queue never holds the lock for long.
+    fn settle_refused(&mut self) -> bool {
+        while let Some(&index) = self.refusing.last() {
+            let lane = &self.lanes[index as usize];
+            match (lane.queue.head, lane.closed.or(self.closed)) {
+                (NIL, _) | (_, None) => {
+                    self.refusing.pop();
+                }
+                (head, Some(closed)) => {
+                    self.settle(head, Outcome::Refused(Cause::Closed(closed)));
+                    return true;
+                }
+            }
+        }
+        false
+    }
+
+    fn recompute_ceilings(&mut self) {
+        let mut configs = self.configs();
+        for (config, lane) in configs.iter_mut().zip(&self.lanes) {
+            if lane.closed.is_some() {
+                config.kept = 0;
+            }
+        }
+        for (lane, ceiling) in self.lanes.iter_mut().zip(effective_limits(self.capacity, &configs))
+        {
+            lane.ceiling = ceiling;
+        }
+    }
+
+    fn refuse_too_large(&mut self, lane: usize) {
+        if self.lanes[lane].closed.or(self.closed).is_some() {
+            return;
+        }
+        let limit = self.lanes[lane].ceiling;
+        let mut index = self.lanes[lane].queue.head;
+        while index != NIL {
+            let Slot { next, weight, .. } = self.waiters[index];
+            if weight > limit {
+                self.settle(index, Outcome::Refused(Cause::TooLarge { limit }));
+            }
+            index = next;
+        }
+    }
+}

@@ -1,22 +1,24 @@
-//! The one place that names a lock, an atomic or a thread, so that loom can stand in for all of them.
+//! The lock that engines are built on, in one place, so that loom's can stand in for it under `--cfg tollgate_loom`.
 
 #[cfg(not(tollgate_loom))]
 mod imp {
     use std::sync::PoisonError;
 
-    pub(crate) use std::sync::MutexGuard;
+    pub use std::sync::MutexGuard;
 
     /// A mutex without poisoning: what it guards is consistent at every unlock, since no user code runs under it.
     #[derive(Debug, Default)]
-    pub(crate) struct Mutex<T>(std::sync::Mutex<T>);
+    pub struct Mutex<T>(std::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
+        /// A mutex around `value`, unlocked.
+        pub fn new(value: T) -> Self {
             Mutex(std::sync::Mutex::new(value))
         }
 
+        /// Waits for the lock.
         #[inline]
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(PoisonError::into_inner)
         }
     }
@@ -24,20 +26,23 @@ mod imp {
 
 #[cfg(tollgate_loom)]
 mod imp {
-    pub(crate) use loom::sync::MutexGuard;
+    pub use loom::sync::MutexGuard;
 
+    /// A mutex without poisoning, instrumented by loom.
     #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
+    pub struct Mutex<T>(loom::sync::Mutex<T>);
 
     impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Self {
+        /// A mutex around `value`, unlocked.
+        pub fn new(value: T) -> Self {
             Mutex(loom::sync::Mutex::new(value))
         }
 
-        pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        /// Waits for the lock.
+        pub fn lock(&self) -> MutexGuard<'_, T> {
             self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
         }
     }
 }
 
-pub(crate) use imp::{Mutex, MutexGuard};
+pub use imp::{Mutex, MutexGuard};

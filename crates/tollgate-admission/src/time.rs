@@ -13,6 +13,8 @@ use std::time::{Duration, Instant};
 /// everything but waiting under a deadline.
 pub trait TimeSource: fmt::Debug + Send + Sync + 'static {
     /// The present. Readings that go back in time count as the latest one.
+    ///
+    /// Called under a budget's lock, so it must not use a budget.
     fn now(&self) -> Instant;
 
     /// Makes sure that [`call_at`](Self::call_at) will work. Called before the first wait under a deadline, and cheap
@@ -214,6 +216,10 @@ impl ManualTime {
     }
 
     /// Moves the clock and makes the calls that fall due on the way.
+    ///
+    /// # Panics
+    ///
+    /// When the clock would show more than an [`Instant`] can hold.
     pub fn advance(&self, span: Duration) {
         let until = lock(&self.0).now + span;
         loop {

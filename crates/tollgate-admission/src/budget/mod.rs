@@ -7,7 +7,7 @@ pub use config::{DEFAULT_MAX_WAITING, LaneConfig};
 pub use resize::{Change, LaneChange, Resize};
 
 use crate::deadline::Deadline;
-use crate::engine::{self, Engine, LaneId, Request, State, Tick, WakeList, WakerSet};
+use crate::engine::{self, Alarm, Engine, LaneId, Request, State, Tick, WakeList, WakerSet};
 use crate::error::{AcquireError, BuildError, Closed, NoTimer, TryAcquireError, UnknownLane};
 use crate::stats::BudgetStats;
 use crate::sync::{Mutex, MutexGuard};
@@ -78,8 +78,8 @@ struct Inner {
     state: State<Waker>,
     /// Those who wait for the last permit after a close.
     drained: WakerSet,
-    /// The earliest call that the time source was asked for.
-    armed: Tick,
+    /// What the time source was asked for.
+    alarm: Alarm,
 }
 
 impl Core {
@@ -100,10 +100,7 @@ impl Core {
                 inner.drained.take_all(&mut wakes);
             }
             let deadline = inner.state.next_deadline();
-            let arm = deadline < inner.armed;
-            if arm {
-                inner.armed = deadline;
-            }
+            let arm = inner.alarm.arm(deadline);
             drop(guard);
             if arm && let Some(at) = deadline.to_instant(self.epoch) {
                 self.time.call_at(at, self.me.clone());
@@ -153,9 +150,7 @@ impl OnTime for Core {
     fn on_time(self: Arc<Self>) {
         let now = self.now();
         let mut guard = self.inner.lock();
-        if guard.armed <= now {
-            guard.armed = Tick::NEVER;
-        }
+        guard.alarm.came();
         guard.state.advance(now);
         self.finish(guard);
     }
@@ -206,7 +201,7 @@ impl BudgetBuilder {
     pub fn build(self) -> Result<Budget, BuildError> {
         let state = State::new(self.capacity, self.lanes, self.max_bypass)?;
         let time = self.time.unwrap_or_else(|| ThreadTimer::shared());
-        let inner = Inner { state, drained: WakerSet::default(), armed: Tick::NEVER };
+        let inner = Inner { state, drained: WakerSet::default(), alarm: Alarm::new() };
         let epoch = time.now();
         let core =
             Arc::new_cyclic(|me| Core { inner: Mutex::new(inner), time, epoch, me: me.clone() });
@@ -233,8 +228,8 @@ impl Budget {
         Ok(Lane { core: Arc::clone(&self.core), id, name })
     }
 
-    /// Admits nothing more. When this returns, everybody who waited has been woken, to find the budget closed.
-    /// Permits that are out stay valid. Closing again does nothing.
+    /// Admits nothing more. When this returns, everybody who waited has been refused, whether or not it has looked
+    /// yet. Permits that are out stay valid. Closing again does nothing.
     pub fn close(&self) {
         self.core.with(|state| state.close(Closed::Budget));
     }

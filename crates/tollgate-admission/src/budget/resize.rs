@@ -21,6 +21,11 @@ pub struct Change {
 }
 
 impl Change {
+    /// Whether a lane gets a queue timeout.
+    pub(crate) fn sets_timeout(&self) -> bool {
+        self.lanes.iter().any(|(_, change)| matches!(change.queue_timeout, Some(Some(_))))
+    }
+
     /// Changes `lanes` in place.
     pub(crate) fn apply_to(&self, lanes: &mut [LaneConfig]) -> Result<(), UnknownLane> {
         for (name, change) in &self.lanes {
@@ -75,7 +80,7 @@ impl LaneChange {
         self.max_waiting(usize::MAX)
     }
 
-    /// See [`LaneConfig::queue_timeout`]. Takes effect on waits that are under way.
+    /// See [`LaneConfig::queue_timeout`]. Takes effect on waits that are under way, counted from their start.
     pub fn queue_timeout(mut self, span: impl Into<Option<Duration>>) -> Self {
         self.queue_timeout = Some(span.into());
         self

@@ -11,6 +11,7 @@
 //! [`State::next_settled`]; it unlocks; then it wakes, drops and calls. A waker's clone and drop are user code as much
 //! as its wake, so they happen outside as well. Nothing of this is needed to *use* a budget: it is for building on one.
 
+mod alarm;
 mod shell;
 mod slab;
 mod state;
@@ -18,6 +19,8 @@ mod tree;
 mod wake;
 
 pub use crate::budget::Change;
+pub use crate::sync::{Mutex, MutexGuard};
+pub use alarm::Alarm;
 pub use shell::{Acquire, Engine, Permit, Resizable, try_acquire};
 pub use slab::Key;
 pub use state::{Attempt, Cause, Entered, LaneId, Outcome, Request, State, Status, Tick};

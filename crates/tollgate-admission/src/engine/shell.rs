@@ -51,6 +51,10 @@ pub trait Resizable {
 
 impl<E: Engine> Resizable for E {
     fn resize(&self, change: &Change) -> Result<(), BuildError> {
+        if change.sets_timeout() {
+            // for waits that are under way; without a timer they end with the first call after their time
+            let _ = self.prepare_timer();
+        }
         self.with(|state| {
             let mut lanes = state.configs();
             change.apply_to(&mut lanes)?;
@@ -228,6 +232,7 @@ impl<E: Engine> Acquire<E> {
 
     fn look(&mut self, key: Key, waker: &Waker) -> Poll<Result<Permit<E>, AcquireError>> {
         let request = self.request;
+        const MINE: &str = "an engine leaves the waiter of an acquire to the acquire";
         let mut fresh: Option<Waker> = None;
         loop {
             // what must be dropped outside the lock: the waiter of one that is settled, or a waker that was replaced
@@ -240,7 +245,7 @@ impl<E: Engine> Acquire<E> {
                         Outcome::Refused(cause) => Err(state.acquire_error(&request, cause)),
                     }));
                 }
-                let held = state.waiter_mut(key).and_then(E::waker)?;
+                let held = state.waiter_mut(key).and_then(E::waker).expect(MINE);
                 if !held.will_wake(waker) {
                     let fresh = fresh.take()?;
                     stale.1 = Some(std::mem::replace(held, fresh));

@@ -331,6 +331,11 @@ impl<W> State<W> {
         self.closed
     }
 
+    /// Why this lane admits nothing, if it or the whole budget is closed.
+    pub fn closed_lane(&self, lane: LaneId) -> Option<Closed> {
+        self.closed.or(self.lanes[lane.0 as usize].closed)
+    }
+
     /// Closed, nobody waits and every permit is back. It stays so.
     pub fn is_drained(&self) -> bool {
         self.closed.is_some() && self.out == 0 && self.waiting == 0
@@ -356,6 +361,11 @@ impl<W> State<W> {
     #[inline]
     fn is_timed(&self) -> bool {
         self.with_deadline > 0 || !self.timeouts.is_empty()
+    }
+
+    #[inline]
+    fn is_open(&self, index: usize) -> bool {
+        self.lanes[index].closed.is_none() && self.closed.is_none()
     }
 
     fn read(&mut self, now: impl FnOnce() -> Tick) -> Tick {
@@ -441,9 +451,16 @@ impl<W> State<W> {
             Attempt::Wait => {}
         }
         let index = request.lane.0 as usize;
-        let max_waiting = self.lanes[index].config.max_waiting;
-        if self.lanes[index].waiting >= max_waiting {
-            let cause = Cause::QueueFull { max_waiting };
+        let Lane { config: LaneConfig { max_waiting, queue_timeout, .. }, waiting, .. } =
+            self.lanes[index];
+        let cause = if queue_timeout == Some(Duration::ZERO) {
+            Some(Cause::Deadline)
+        } else if waiting >= max_waiting {
+            Some(Cause::QueueFull { max_waiting })
+        } else {
+            None
+        };
+        if let Some(cause) = cause {
             self.count_refusal(request.lane, cause);
             return Entered::Refused(cause, waiter);
         }
@@ -548,6 +565,22 @@ impl<W> State<W> {
         Some((outcome, self.forget(key.index)))
     }
 
+    /// Whether [`next_settled`](Self::next_settled) has something to tell.
+    #[inline]
+    pub fn has_settled(&self) -> bool {
+        !self.settled.is_empty() || !self.refusing.is_empty()
+    }
+
+    /// When the waiter under `key` was queued; [`Tick::ZERO`] when it is gone.
+    pub fn since(&self, key: Key) -> Tick {
+        self.waiters.get(key).map_or(Tick::ZERO, |slot| slot.since)
+    }
+
+    /// The largest weight that `lane` could ever grant as things are configured.
+    pub fn largest(&self, lane: LaneId) -> u64 {
+        self.lanes[lane.0 as usize].ceiling
+    }
+
     /// What waits under `key`.
     pub fn waiter_mut(&mut self, key: Key) -> Option<&mut W> {
         self.waiters.get(key)?;
@@ -584,9 +617,11 @@ impl<W> State<W> {
     }
 
     /// Admits nothing more in this lane, for good. What it had reserved is open to the others.
+    ///
+    /// O(lanes). The first reason given stays, that of the whole state included.
     pub fn close_lane(&mut self, lane: LaneId, closed: Closed, now: impl FnOnce() -> Tick) {
         let index = lane.0 as usize;
-        if self.lanes[index].closed.is_some() {
+        if !self.is_open(index) {
             return;
         }
         self.lanes[index].closed = Some(closed);
@@ -618,9 +653,12 @@ impl<W> State<W> {
         for (lane, config) in self.lanes.iter_mut().zip(lanes) {
             lane.config = config;
         }
+        let before: Vec<u64> = self.lanes.iter().map(|lane| lane.ceiling).collect();
         self.recompute_ceilings();
-        for index in 0..self.lanes.len() {
-            self.refuse_too_large(index);
+        for (index, before) in before.into_iter().enumerate() {
+            if self.lanes[index].ceiling < before {
+                self.refuse_too_large(index);
+            }
             self.refresh(index);
         }
         self.settle_due(now);
@@ -736,7 +774,7 @@ impl<W> State<W> {
     /// Recomputes where a lane stands and what it withholds, after anything these depend on changed.
     fn refresh(&mut self, index: usize) {
         let lane = &self.lanes[index];
-        let open = lane.closed.is_none() && self.closed.is_none();
+        let open = self.is_open(index);
         let kept_idle = if open { lane.config.kept.saturating_sub(lane.running) } else { 0 };
         let (mut standing, mut protects, mut entry, mut timeout) =
             (Standing::Out, kept_idle, None, None);
@@ -842,7 +880,10 @@ impl<W> State<W> {
             return Some(self.lanes[lane].queue.head);
         }
         while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {
-            let live = self.status(key) == Status::Waiting;
+            // who is refused as closed, and only has not been told, is not refused as late
+            let live = self.waiters.get(key).is_some_and(|slot| {
+                slot.place == Place::Waiting && self.is_open(slot.lane as usize)
+            });
             if live && deadline > now {
                 return None;
             }
@@ -980,7 +1021,7 @@ impl<W> State<W> {
     }
 
     fn refuse_too_large(&mut self, lane: usize) {
-        if self.lanes[lane].closed.or(self.closed).is_some() {
+        if !self.is_open(lane) {
             return;
         }
         let limit = self.lanes[lane].ceiling;

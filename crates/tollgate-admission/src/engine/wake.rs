@@ -56,7 +56,11 @@ impl WakeList {
         let few = self.few.iter_mut().filter_map(Option::take);
         for waker in few.chain(self.more.drain(..)) {
             // the panic hook has reported it
-            let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
+                // a payload's drop may panic in its turn; the payload of that is one too many
+                let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+                dropped.unwrap_or_else(std::mem::forget);
+            }
         }
     }
 }

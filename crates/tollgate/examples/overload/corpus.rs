@@ -27,7 +27,7 @@ pub(crate) enum CorpusError {
     NotADirectory(PathBuf),
     #[error("no files below `{}` (folders named .git and target are skipped)", .0.display())]
     Empty(PathBuf),
-    #[error("cannot read `{}`: {source}", path.display())]
+    #[error("cannot read `{}`", path.display())]
     Unreadable { path: PathBuf, source: io::Error },
 }
 
@@ -49,7 +49,8 @@ impl Corpus {
     /// When `root` is no directory, holds no file, or when something below it cannot be listed;
     /// a link that leads nowhere counts as such.
     pub(crate) fn find(root: &Path) -> Result<Self, CorpusError> {
-        let unreadable = |path: &Path, source| CorpusError::Unreadable { path: path.into(), source };
+        let unreadable =
+            |path: &Path, source| CorpusError::Unreadable { path: path.into(), source };
         let metadata = fs::metadata(root).map_err(|source| unreadable(root, source))?;
         if !metadata.is_dir() {
             return Err(CorpusError::NotADirectory(root.into()));
@@ -64,7 +65,9 @@ impl Corpus {
             })?;
             // Through a link, if it is one. Sockets, pipes and devices are no files.
             let is_file = if entry.path_is_symlink() {
-                fs::metadata(entry.path()).map_err(|source| unreadable(entry.path(), source))?.is_file()
+                fs::metadata(entry.path())
+                    .map_err(|source| unreadable(entry.path(), source))?
+                    .is_file()
             } else {
                 entry.file_type().is_file()
             };

@@ -11,6 +11,7 @@ use rand::rngs::StdRng;
 use rand::seq::SliceRandom;
 use rand_distr::{Distribution, Exp};
 use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::corpus::Digest;
@@ -74,7 +75,7 @@ impl Rig {
                 })
             })
             .collect();
-        let finished = || callers.iter().all(|caller| caller.is_finished());
+        let finished = || callers.iter().all(JoinHandle::is_finished);
         self.watch(phase, recorder, usage, finished)
     }
 

@@ -4,12 +4,15 @@ pub(crate) mod bars;
 pub(crate) mod page;
 pub(crate) mod table;
 
+use std::fmt::{self, Write as _};
 use std::path::PathBuf;
 
 use hdrhistogram::Histogram;
+use indicatif::HumanBytes;
 use serde::Serialize;
 
 use self::bars::Bar;
+use crate::corpus::Corpus;
 use crate::measure::{Figures, Usage};
 use crate::service::{Policy, Refused};
 
@@ -30,6 +33,29 @@ pub(crate) struct Report {
     pub(crate) shutdown: Shutdown,
 }
 
+impl Report {
+    /// What was run, in a sentence or two.
+    pub(crate) fn summary(&self) -> String {
+        let mut text = format!("{}. Seed {}, {} cores. ", self.corpus, self.seed, self.cores);
+        if let Some(capacity) = &self.capacity {
+            // Writing to a string cannot fail.
+            let _ = write!(text, "{capacity} ");
+        }
+        text + &self.policy.to_string()
+    }
+
+    /// What had stopped at the end, and what had not.
+    pub(crate) fn shutdown_text(&self) -> String {
+        let mut text = format!("tollgate: {}\n", self.shutdown);
+        for step in &self.steps {
+            if let Some(cut) = step.cut {
+                let _ = writeln!(text, "spawn_blocking, {} x: {cut}", step.load);
+            }
+        }
+        text
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(crate) struct CorpusReport {
     pub(crate) dir: PathBuf,
@@ -39,6 +65,15 @@ pub(crate) struct CorpusReport {
     pub(crate) truncated: bool,
 }
 
+impl fmt::Display for CorpusReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let first = if self.truncated { "the first " } else { "" };
+        let files = if self.files == 1 { "file" } else { "files" };
+        let size = HumanBytes(self.bytes as u64);
+        write!(f, "{first}{} {files} ({size}) below {}", self.files, self.dir.display())
+    }
+}
+
 /// What the closed loop measured, in requests per second.
 #[derive(Clone, Copy, Debug, Serialize)]
 pub(crate) struct Capacity {
@@ -46,6 +81,17 @@ pub(crate) struct Capacity {
     pub(crate) per_second: f64,
     /// The rate that the loads are multiples of.
     pub(crate) one_x_per_second: f64,
+}
+
+impl fmt::Display for Capacity {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { callers, per_second, one_x_per_second } = self;
+        write!(
+            f,
+            "A closed loop of {callers} callers reached {per_second:.0}/s; \
+             1 x is {one_x_per_second:.0}/s."
+        )
+    }
 }
 
 /// One of the two services.
@@ -99,8 +145,6 @@ pub(crate) struct Step {
     pub(crate) cut: Option<Cut>,
     #[serde(skip)]
     pub(crate) timeline: Vec<(f64, f64)>,
-    #[serde(skip)]
-    pub(crate) first_problem: Option<(usize, String)>,
 }
 
 impl Step {
@@ -133,7 +177,6 @@ impl Step {
             generator_late_ms: Percentiles::of(&figures.lateness),
             cut,
             timeline: figures.timeline(),
-            first_problem: figures.first_problem.clone(),
         }
     }
 
@@ -171,6 +214,18 @@ pub(crate) struct Cut {
     pub(crate) threads_ended: bool,
 }
 
+impl fmt::Display for Cut {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { unfinished, runtime_gone_after_seconds, threads_ended } = self;
+        let ended = if *threads_ended { "had ended" } else { "had not all ended" };
+        write!(
+            f,
+            "its runtime was dropped with {unfinished} requests unfinished; \
+             its threads {ended} after {runtime_gone_after_seconds:.2} s"
+        )
+    }
+}
+
 /// Whether the run can be believed.
 #[derive(Debug, Serialize)]
 pub(crate) struct SelfCheck {
@@ -180,33 +235,32 @@ pub(crate) struct SelfCheck {
 }
 
 impl SelfCheck {
-    /// Every answer is right, and every request offered is done, refused or cancelled.
-    pub(crate) fn of(steps: &[Step], path_of: impl Fn(usize) -> PathBuf) -> Self {
-        let mut problems = Vec::new();
-        for step in steps {
-            let name = format!("{} at {} x", step.service.text(), step.load);
-            let accounted = step.done + step.refused.total() + step.cancelled;
-            if step.offered != accounted {
-                problems.push(format!(
-                    "{name}: offered {} but done {} + refused {} + cancelled {} = {accounted}; failed {}",
-                    step.offered,
-                    step.done,
-                    step.refused.total(),
-                    step.cancelled,
-                    step.failed,
-                ));
-            }
-            if step.wrong > 0 {
-                problems.push(format!(
-                    "{name}: {} of {} answers differ from the serial pass's; did a file change meanwhile?",
-                    step.wrong, step.done,
-                ));
-            }
-            if let Some((file, problem)) = &step.first_problem {
-                problems.push(format!("{name}: first at `{}`: {problem}", path_of(*file).display()));
-            }
+    pub(crate) fn new() -> Self {
+        Self { ok: true, problems: Vec::new() }
+    }
+
+    /// Checks that every answer is right, and that every request offered was done, refused or
+    /// cancelled.
+    pub(crate) fn examine(&mut self, load: &str, figures: &Figures, corpus: &Corpus) {
+        let Figures { offered, done, cancelled, failed, wrong, .. } = figures;
+        let refused = figures.refused.total();
+        if *offered != done + refused + cancelled {
+            self.problems.push(format!(
+                "{load}: offered {offered}, but done {done} + refused {refused} + cancelled \
+                 {cancelled} = {}; failed {failed}",
+                done + refused + cancelled,
+            ));
         }
-        Self { ok: problems.is_empty(), problems }
+        if *wrong > 0 {
+            self.problems.push(format!(
+                "{load}: {wrong} of {done} answers are not the serial pass's; did a file change?",
+            ));
+        }
+        if let Some((file, problem)) = &figures.first_problem {
+            let path = corpus.path(*file).display();
+            self.problems.push(format!("{load}: first at `{path}`: {problem}"));
+        }
+        self.ok = self.problems.is_empty();
     }
 }
 
@@ -220,3 +274,8 @@ pub(crate) struct Shutdown {
     pub(crate) report: String,
 }
 
+impl fmt::Display for Shutdown {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (after {:.3} s)", self.report, self.took_seconds)
+    }
+}

@@ -4,10 +4,11 @@ mod over_spawn_blocking;
 mod over_tollgate;
 
 pub(crate) use over_spawn_blocking::OverSpawnBlocking;
-pub(crate) use over_tollgate::{OverTollgate, Policy, SHUTDOWN_LIMIT};
+pub(crate) use over_tollgate::{OverTollgate, Policy, SetupError};
 
 use serde::Serialize;
 
+use crate::causes::with_causes;
 use crate::corpus::{CorpusError, Digest};
 
 /// A service that answers requests (read one file, then hash and compress it) and health probes.
@@ -60,6 +61,6 @@ impl Refused {
 
 impl From<CorpusError> for NotDone {
     fn from(error: CorpusError) -> Self {
-        Self::Failed(error.to_string())
+        Self::Failed(with_causes(&error))
     }
 }

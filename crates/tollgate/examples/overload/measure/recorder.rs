@@ -24,7 +24,6 @@ const LONGEST_US: u64 = 3_600_000_000;
 pub(crate) struct Recorder {
     expected: Arc<[Digest]>,
     start: Instant,
-    planned: Duration,
     figures: Mutex<Figures>,
 }
 
@@ -48,8 +47,9 @@ pub(crate) struct Figures {
     pub(crate) unanswered_probes: u64,
     /// How much later than intended requests were offered, in microseconds.
     pub(crate) lateness: Histogram<u64>,
-    /// The window, in seconds.
+    /// Length of the window.
     pub(crate) seconds: f64,
+    planned_seconds: f64,
     done_in_window: u64,
     trend: Trend,
     timeline: Vec<Slice>,
@@ -79,11 +79,12 @@ impl Recorder {
             unanswered_probes: 0,
             lateness: histogram(),
             seconds: planned.as_secs_f64(),
+            planned_seconds: planned.as_secs_f64(),
             done_in_window: 0,
             trend: Trend::default(),
             timeline: vec![Slice::default(); SLICES],
         };
-        Arc::new(Self { expected, start, planned, figures: Mutex::new(figures) })
+        Arc::new(Self { expected, start, figures: Mutex::new(figures) })
     }
 
     /// How many files requests may be for.
@@ -133,7 +134,7 @@ impl Recorder {
         let mut figures = self.figures.lock();
         let problem = match outcome {
             Ok(digest) => {
-                figures.record_done(self, request.intended, now);
+                figures.record_done(self.start, request.intended, now);
                 let is_wrong = digest != self.expected[request.file];
                 figures.wrong += u64::from(is_wrong);
                 is_wrong.then(|| "the answer differs from the serial pass's".to_owned())
@@ -179,8 +180,8 @@ impl Figures {
 
     /// Mean latency over the stretch: seconds from its start, milliseconds. Slices in which
     /// nothing arrived that was done are left out.
-    pub(crate) fn timeline(&self, planned: Duration) -> Vec<(f64, f64)> {
-        let slice_seconds = planned.as_secs_f64() / SLICES as f64;
+    pub(crate) fn timeline(&self) -> Vec<(f64, f64)> {
+        let slice_seconds = self.planned_seconds / SLICES as f64;
         let slices = self.timeline.iter().enumerate().filter(|(_, slice)| slice.done > 0);
         slices
             .map(|(index, slice)| {
@@ -189,20 +190,20 @@ impl Figures {
             .collect()
     }
 
-    fn record_done(&mut self, recorder: &Recorder, intended: Instant, now: Instant) {
+    fn record_done(&mut self, start: Instant, intended: Instant, now: Instant) {
         let latency = now.saturating_duration_since(intended);
         let latency_ms = latency.as_secs_f64() * 1e3;
-        let at = intended.saturating_duration_since(recorder.start).as_secs_f64();
+        let at = intended.saturating_duration_since(start).as_secs_f64();
         self.done += 1;
         self.latency.saturating_record(micros(latency));
         self.trend.add(at, latency_ms);
 
-        let share = at / recorder.planned.as_secs_f64();
+        let share = at / self.planned_seconds;
         let slice = &mut self.timeline[((share * SLICES as f64) as usize).min(SLICES - 1)];
         slice.done += 1;
         slice.latency_ms += latency_ms;
 
-        let ended = now.checked_duration_since(recorder.start);
+        let ended = now.checked_duration_since(start);
         if ended.is_some_and(|ended| ended.as_secs_f64() <= self.seconds) {
             self.done_in_window += 1;
         }

@@ -25,6 +25,8 @@ struct Line {
 struct Axes {
     x: &'static str,
     y: &'static str,
+    /// Where no line is.
+    legend: SeriesLabelPosition,
 }
 
 const TOLLGATE: RGBColor = RGBColor(26, 127, 55);
@@ -63,8 +65,12 @@ fn latency(steps: &[Step]) -> Result<String, PlotError> {
         line("bare p50", BARE_LIGHT, ServiceName::SpawnBlocking, |step| step.latency_ms.p50),
         line("bare p99", BARE, ServiceName::SpawnBlocking, |step| step.latency_ms.p99),
     ];
-    let axes = Axes { x: "offered load, times the capacity", y: "latency, ms (log)" };
-    draw(&axes, &lines, logarithmic(&lines))
+    let axes = Axes {
+        x: "offered load, times the capacity",
+        y: "latency, ms (log)",
+        legend: SeriesLabelPosition::UpperLeft,
+    };
+    draw(&axes, &lines, decades(&lines).log_scale())
 }
 
 fn goodput(steps: &[Step]) -> Result<String, PlotError> {
@@ -77,9 +83,12 @@ fn goodput(steps: &[Step]) -> Result<String, PlotError> {
         line("tollgate", TOLLGATE, ServiceName::Tollgate),
         line("bare", BARE, ServiceName::SpawnBlocking),
     ];
-    let top = values(&lines).fold(1.0, f64::max) * 1.15;
-    let axes = Axes { x: "offered load, times the capacity", y: "requests done per second" };
-    draw(&axes, &lines, 0.0..top)
+    let axes = Axes {
+        x: "offered load, times the capacity",
+        y: "requests done per second",
+        legend: SeriesLabelPosition::LowerRight,
+    };
+    draw(&axes, &lines, from_zero(&lines))
 }
 
 fn timeline(steps: &[Step], load: f64) -> Result<String, PlotError> {
@@ -91,8 +100,12 @@ fn timeline(steps: &[Step], load: f64) -> Result<String, PlotError> {
         line("tollgate", TOLLGATE, ServiceName::Tollgate),
         line("bare", BARE, ServiceName::SpawnBlocking),
     ];
-    let axes = Axes { x: "seconds since the load began", y: "latency, ms (log)" };
-    draw(&axes, &lines, logarithmic(&lines))
+    let axes = Axes {
+        x: "seconds since the load began",
+        y: "latency, ms",
+        legend: SeriesLabelPosition::MiddleRight,
+    };
+    draw(&axes, &lines, from_zero(&lines))
 }
 
 fn by_load(
@@ -108,15 +121,20 @@ fn values(lines: &[Line]) -> impl Iterator<Item = f64> {
     lines.iter().flat_map(|line| line.points.iter().map(|&(_, y)| y))
 }
 
+/// A little more than the highest value.
+fn from_zero(lines: &[Line]) -> Range<f64> {
+    0.0..values(lines).fold(1.0, f64::max) * 1.1
+}
+
 /// Whole decades around all values.
-fn logarithmic(lines: &[Line]) -> LogRangeExt<f64> {
+fn decades(lines: &[Line]) -> Range<f64> {
     let (low, high) = values(lines)
         .filter(|&y| y > 0.0)
         .fold((f64::MAX, f64::MIN), |(low, high), y| (low.min(y), high.max(y)));
     // Without any value there is still a plot.
     let (low, high) = if low <= high { (low, high) } else { (1.0, 10.0) };
     let (low, high) = (low.log10().floor(), (high.log10() + 0.01).ceil());
-    (10f64.powf(low)..10f64.powf(high)).log_scale()
+    10f64.powf(low)..10f64.powf(high)
 }
 
 fn draw<Y>(axes: &Axes, lines: &[Line], y: Y) -> Result<String, PlotError>
@@ -142,6 +160,8 @@ where
         .light_line_style(BLACK.mix(0.05))
         .bold_line_style(BLACK.mix(0.15))
         .label_style(("sans-serif", 14))
+        .x_label_formatter(&label)
+        .y_label_formatter(&label)
         .draw()?;
     for line in lines {
         let color = line.color;
@@ -153,7 +173,7 @@ where
     }
     chart
         .configure_series_labels()
-        .position(SeriesLabelPosition::UpperLeft)
+        .position(axes.legend.clone())
         .background_style(WHITE.mix(0.8))
         .border_style(BLACK.mix(0.3))
         .label_font(("sans-serif", 14))
@@ -162,6 +182,11 @@ where
     drop(chart);
     drop(area);
     Ok(svg)
+}
+
+/// Without the noise that adding up steps of an axis leaves.
+fn label(value: &f64) -> String {
+    ((value * 1e6).round() / 1e6).to_string()
 }
 
 fn figures(steps: &[Step]) -> String {

@@ -26,6 +26,7 @@ pub(crate) fn rows(steps: &[Step]) -> Vec<Row> {
             step.latency_slope_ms_per_second.map_or_else(none, |slope| format!("{slope:+.1}"))
         }),
         row("health p99, ms", &|step| millis(step.health_ms.p99)),
+        row("offered late p99, ms", &|step| millis(step.generator_late_ms.p99)),
         row("peak threads", &|step| step.peak_threads.map_or_else(none, count)),
         row("peak memory, MiB", &|step| {
             step.peak_memory_bytes.map_or_else(none, |bytes| count(bytes >> 20))

@@ -1,0 +1,655 @@
+//! The state machine under random sequences of calls, compared after each with a naive model of the rules.
+//!
+//! Waiters are announced lazily, as an engine may: some stay settled but untold, and those of a closed lane stay queued
+//! until they are told, while other calls come in between.
+
+mod model;
+
+use model::{Fate, Model, NEVER, Numbers, Reply, configs, tick};
+use proptest::prelude::*;
+use proptest::sample::select;
+use proptest::strategy::Union;
+use proptest::test_runner::{Config, FileFailurePersistence};
+use proptest_state_machine::{ReferenceStateMachine, StateMachineTest, prop_state_machine};
+use std::collections::{BTreeMap, BTreeSet};
+use tollgate_admission::engine::{
+    Attempt, Cause, Entered, Key, LaneId, Outcome, Request, State, Status, Tick,
+};
+use tollgate_admission::{BudgetStats, Closed, Refused};
+
+#[derive(Clone, Debug)]
+enum Transition {
+    TryAcquire {
+        lane: usize,
+        weight: u64,
+        deadline: u64,
+    },
+    /// The clock first shows its latest reading, then one that lies `back` before it.
+    Enter {
+        lane: usize,
+        weight: u64,
+        deadline: u64,
+        back: u64,
+    },
+    Release {
+        permit: u64,
+    },
+    Cancel {
+        waiter: u64,
+    },
+    Refuse {
+        waiter: u64,
+    },
+    Collect {
+        waiter: u64,
+    },
+    /// Time passes, and nobody looks.
+    Pass {
+        span: u64,
+    },
+    Advance {
+        back: u64,
+    },
+    Resize {
+        capacity: u64,
+        numbers: Vec<Numbers>,
+    },
+    CloseLane {
+        lane: usize,
+    },
+    Close,
+    Stats,
+    Announce {
+        most: usize,
+    },
+}
+
+// ---- what is tried ----
+
+/// With the second, sums that are not careful overflow.
+const SCALES: [u64; 2] = [1, u64::MAX / 40];
+
+fn scale_of(model: &Model) -> u64 {
+    if model.capacity >= SCALES[1] { SCALES[1] } else { SCALES[0] }
+}
+
+/// A capacity and the numbers of `lanes` lanes that fit it.
+fn numbers(lanes: usize, scale: u64) -> impl Strategy<Value = (u64, Vec<Numbers>)> {
+    let lane = (
+        prop_oneof![2 => Just(0_u64), 3 => 0_u64..6],
+        prop_oneof![2 => Just(0_u64), 2 => 0_u64..6],
+        prop_oneof![1 => Just(u64::MAX), 3 => 0_u64..12],
+        prop_oneof![1 => Just(usize::MAX), 6 => 0_usize..7],
+        prop_oneof![5 => Just(None), 1 => (0_u64..9).prop_map(Some)],
+    );
+    (1_u64..13, proptest::collection::vec(lane, lanes)).prop_map(move |(capacity, lanes)| {
+        let mut unreserved = capacity;
+        let lanes = lanes.into_iter().map(|(reserved, kept, over, max_waiting, queue_timeout)| {
+            let reserved = reserved.min(unreserved);
+            unreserved -= reserved;
+            Numbers {
+                reserved: reserved * scale,
+                kept: kept.min(reserved) * scale,
+                limit: match over {
+                    u64::MAX => u64::MAX,
+                    over => (reserved + over).max(1) * scale,
+                },
+                max_waiting,
+                queue_timeout,
+            }
+        });
+        let lanes = lanes.collect();
+        (capacity * scale, lanes)
+    })
+}
+
+fn request(model: &Model) -> impl Strategy<Value = (usize, u64, u64)> + use<> {
+    let (clock, scale) = (model.clock, scale_of(model));
+    let weight = prop_oneof![
+        20 => (1_u64..5).prop_map(move |weight| weight * scale),
+        4 => (5_u64..16).prop_map(move |weight| weight * scale),
+        1 => select(vec![0, 1, u64::MAX]),
+    ];
+    let deadline = prop_oneof![
+        6 => Just(NEVER),
+        3 => (1_u64..12).prop_map(move |span| clock + span),
+        1 => (0_u64..4).prop_map(move |span| clock.saturating_sub(span)),
+    ];
+    (model.lanes(), weight, deadline)
+}
+
+/// Draws the calls, and makes them on the model.
+struct Machine;
+
+impl ReferenceStateMachine for Machine {
+    type State = Model;
+    type Transition = Transition;
+
+    fn init_state() -> BoxedStrategy<Model> {
+        let bypass = prop_oneof![4 => 0_u32..4, 1 => Just(u32::MAX)];
+        (1_usize..6, select(SCALES.to_vec()), bypass)
+            .prop_flat_map(|(lanes, scale, bypass)| (numbers(lanes, scale), Just(bypass)))
+            .prop_map(|((capacity, numbers), bypass)| Model::new(capacity, numbers, bypass))
+            .boxed()
+    }
+
+    fn transitions(model: &Model) -> BoxedStrategy<Transition> {
+        let back = || prop_oneof![4 => Just(0_u64), 1 => 1_u64..20];
+        let mut some = vec![
+            (
+                24,
+                (request(model), back())
+                    .prop_map(|((lane, weight, deadline), back)| Transition::Enter {
+                        lane,
+                        weight,
+                        deadline,
+                        back,
+                    })
+                    .boxed(),
+            ),
+            (
+                6,
+                request(model)
+                    .prop_map(|(lane, weight, deadline)| Transition::TryAcquire {
+                        lane,
+                        weight,
+                        deadline,
+                    })
+                    .boxed(),
+            ),
+            (6, (1_u64..5).prop_map(|span| Transition::Pass { span }).boxed()),
+            (3, back().prop_map(|back| Transition::Advance { back }).boxed()),
+            (
+                2,
+                numbers(model.numbers.len(), scale_of(model))
+                    .prop_map(|(capacity, numbers)| Transition::Resize { capacity, numbers })
+                    .boxed(),
+            ),
+            (1, model.lanes().prop_map(|lane| Transition::CloseLane { lane }).boxed()),
+            (2, Just(Transition::Stats).boxed()),
+            (12, (1_usize..6).prop_map(|most| Transition::Announce { most }).boxed()),
+        ];
+        if model.waiters.len() > 4 && model.clock > 20 {
+            some.push((1, Just(Transition::Close).boxed()));
+        }
+        let permits: Vec<u64> = model.held.iter().map(|held| held.id).collect();
+        if !permits.is_empty() {
+            some.push((
+                18,
+                select(permits).prop_map(|permit| Transition::Release { permit }).boxed(),
+            ));
+        }
+        let all: Vec<u64> = model.waiters.iter().map(|w| w.id).collect();
+        if !all.is_empty() {
+            some.push((7, select(all).prop_map(|waiter| Transition::Cancel { waiter }).boxed()));
+        }
+        let waiting = model.waiters.iter().filter(|w| w.fate == Fate::Waiting).map(|w| w.id);
+        let waiting: Vec<u64> = waiting.collect();
+        if !waiting.is_empty() {
+            some.push((
+                1,
+                select(waiting).prop_map(|waiter| Transition::Refuse { waiter }).boxed(),
+            ));
+        }
+        let decided = model.waiters.iter().filter(|w| w.fate != Fate::Waiting).map(|w| w.id);
+        let decided: Vec<u64> = decided.collect();
+        if !decided.is_empty() {
+            some.push((
+                12,
+                select(decided).prop_map(|waiter| Transition::Collect { waiter }).boxed(),
+            ));
+        }
+        Union::new_weighted(some).boxed()
+    }
+
+    fn preconditions(model: &Model, transition: &Transition) -> bool {
+        let fate = |id| model.waiters.iter().find(|w| w.id == id).map(|w| w.fate);
+        match *transition {
+            Transition::Release { permit } => model.held.iter().any(|held| held.id == permit),
+            Transition::Cancel { waiter } => fate(waiter).is_some(),
+            Transition::Refuse { waiter } => fate(waiter) == Some(Fate::Waiting),
+            Transition::Collect { waiter } => {
+                fate(waiter).is_some_and(|fate| fate != Fate::Waiting)
+            }
+            _ => true,
+        }
+    }
+
+    fn apply(mut model: Model, transition: &Transition) -> Model {
+        model.reply = Reply::None;
+        match *transition {
+            Transition::TryAcquire { lane, weight, deadline } => {
+                model.try_acquire(lane, weight, deadline);
+            }
+            Transition::Enter { lane, weight, deadline, .. } => {
+                model.enter(lane, weight, deadline);
+            }
+            Transition::Release { permit } => model.release(permit),
+            Transition::Cancel { waiter } => model.cancel(waiter),
+            Transition::Refuse { waiter } => model.refuse(waiter, Cause::NoTimer),
+            Transition::Collect { waiter } => model.collect(waiter),
+            Transition::Pass { span } => model.clock += span,
+            Transition::Advance { .. } | Transition::Stats => model.advance(),
+            Transition::Resize { capacity, ref numbers } => {
+                model.resize(capacity, numbers.clone());
+            }
+            Transition::CloseLane { lane } => model.close_lane(lane),
+            Transition::Close => model.close(),
+            Transition::Announce { .. } => {}
+        }
+        model
+    }
+}
+
+// ---- the state under test, and its owner ----
+
+#[derive(Clone, Copy, Debug)]
+struct Mine {
+    key: Key,
+    lane: usize,
+    weight: u64,
+}
+
+/// The state, and what its owner has seen of it.
+struct Owner {
+    state: State<u64>,
+    waiters: BTreeMap<u64, Mine>,
+    permits: BTreeMap<u64, (usize, u64)>,
+    told: BTreeSet<u64>,
+    last_id: u64,
+    /// Per lane, the newest waiter that was told of its grant.
+    last_granted: Vec<u64>,
+    /// Per lane, the refusals that this owner saw happen.
+    refused: Vec<Refused>,
+    /// Per lane, waiters of a closed lane that left before they were told, so that no refusal happened.
+    left_untold: Vec<u64>,
+    before: Option<Seen>,
+}
+
+/// What an invariant compares a step with.
+#[derive(Clone)]
+struct Seen {
+    out: u64,
+    running: Vec<u64>,
+    /// Idle capacity less what is kept idle: negative where a resize promised what is lent already.
+    unkept: i128,
+}
+
+fn count(refused: &mut Refused, cause: Cause) {
+    *match cause {
+        Cause::QueueFull { .. } => &mut refused.queue_full,
+        Cause::Deadline => &mut refused.deadline,
+        Cause::Closed(_) => &mut refused.closed,
+        Cause::TooLarge { .. } => &mut refused.too_large,
+        Cause::ZeroWeight => &mut refused.zero_weight,
+        Cause::Busy => &mut refused.busy,
+        Cause::NoTimer => &mut refused.no_timer,
+    } += 1;
+}
+
+fn lane_id(lane: usize) -> LaneId {
+    LaneId(u32::try_from(lane).expect("few lanes"))
+}
+
+impl Owner {
+    fn new(model: &Model) -> Self {
+        let lanes = model.numbers.len();
+        let state = State::new(model.capacity, configs(&model.numbers), model.max_bypass);
+        Owner {
+            state: state.expect("the numbers fit"),
+            waiters: BTreeMap::new(),
+            permits: BTreeMap::new(),
+            told: BTreeSet::new(),
+            last_id: 0,
+            last_granted: vec![0; lanes],
+            refused: vec![Refused::default(); lanes],
+            left_untold: vec![0; lanes],
+            before: None,
+        }
+    }
+
+    fn grant(&mut self, lane: usize, weight: u64) {
+        self.last_id += 1;
+        self.permits.insert(self.last_id, (lane, weight));
+    }
+
+    fn enter(&mut self, request: &Request, now: Tick) -> Attempt {
+        let lane = request.lane.0 as usize;
+        let id = self.last_id + 1;
+        match self.state.enter(request, id, || now) {
+            Entered::Granted(back) => {
+                assert_eq!(back, id);
+                self.grant(lane, request.weight);
+                Attempt::Granted
+            }
+            Entered::Queued(key) => {
+                self.last_id = id;
+                self.waiters.insert(id, Mine { key, lane, weight: request.weight });
+                Attempt::Wait
+            }
+            Entered::Refused(cause, back) => {
+                assert_eq!(back, id);
+                count(&mut self.refused[lane], cause);
+                Attempt::Refused(cause)
+            }
+        }
+    }
+
+    /// Whether this waiter's lane was closed and it has not been told.
+    fn is_untold(&self, model_fate: Option<Fate>, key: Key) -> bool {
+        matches!(model_fate, Some(Fate::Refused(Cause::Closed(_))))
+            && self.state.status(key) == Status::Waiting
+    }
+
+    fn forget(&mut self, id: u64) -> Mine {
+        self.told.remove(&id);
+        self.waiters.remove(&id).expect("the id is of a waiter")
+    }
+
+    fn cancel(&mut self, id: u64, now: Tick) {
+        let Mine { key, lane, .. } = self.forget(id);
+        let before = self.state.status(key);
+        let closed = self.state.closed_lane(lane_id(lane)).is_some();
+        // nothing is freed by one that was only not told yet, so the clock need not be read
+        let untold = closed && before == Status::Waiting;
+        let now = if untold { Tick::ZERO } else { now };
+        assert_eq!(self.state.cancel(key, || now), Some(id), "cancel hands back what waited");
+        assert_eq!(self.state.status(key), Status::Gone);
+        assert_eq!(self.state.cancel(key, || now), None, "an old key does nothing");
+        match before {
+            Status::Settled(Outcome::Refused(cause)) => count(&mut self.refused[lane], cause),
+            Status::Waiting if untold => self.left_untold[lane] += 1,
+            Status::Waiting | Status::Settled(Outcome::Granted) => {}
+            Status::Gone => panic!("a waiter was lost"),
+        }
+    }
+
+    fn collect(&mut self, id: u64) {
+        let key = self.waiters[&id].key;
+        if self.state.status(key) == Status::Waiting {
+            assert_eq!(self.state.collect(key), None, "whoever waits cannot be collected");
+            self.announce(usize::MAX);
+        }
+        let Mine { lane, weight, .. } = self.forget(id);
+        let (outcome, waiter) = self.state.collect(key).expect("it is settled");
+        assert_eq!(waiter, Some(id));
+        assert_eq!(self.state.status(key), Status::Gone);
+        match outcome {
+            Outcome::Granted => drop(self.permits.insert(id, (lane, weight))),
+            Outcome::Refused(cause) => count(&mut self.refused[lane], cause),
+        }
+    }
+
+    fn announce(&mut self, most: usize) {
+        for _ in 0..most {
+            let Some((key, outcome)) = self.state.next_settled() else {
+                for (id, mine) in &self.waiters {
+                    let settled = matches!(self.state.status(mine.key), Status::Settled(_));
+                    assert_eq!(settled, self.told.contains(id), "waiter {id}: told iff settled");
+                }
+                return;
+            };
+            let id = *self.state.waiter_mut(key).expect("a settled waiter is there");
+            assert_eq!(self.waiters[&id].key, key);
+            assert!(self.told.insert(id), "waiter {id} was told twice");
+            if outcome == Outcome::Granted {
+                let last = &mut self.last_granted[self.waiters[&id].lane];
+                assert!(*last < id, "ADM-3: first come, first served within a lane");
+                *last = id;
+            }
+        }
+    }
+
+    fn seen(&self, model: &Model) -> Seen {
+        let mut running = vec![0; model.numbers.len()];
+        for &(lane, weight) in self.permits.values() {
+            running[lane] += weight;
+        }
+        for mine in self.waiters.values() {
+            if self.state.status(mine.key) == Status::Settled(Outcome::Granted) {
+                running[mine.lane] += mine.weight;
+            }
+        }
+        let out: u64 = running.iter().sum();
+        let kept_idle = model.lanes().filter(|&lane| model.closed_cause(lane).is_none());
+        let kept_idle = kept_idle
+            .map(|lane| i128::from(model.numbers[lane].kept.saturating_sub(running[lane])));
+        let unkept = i128::from(model.capacity) - i128::from(out) - kept_idle.sum::<i128>();
+        Seen { out, running, unkept }
+    }
+
+    fn check(&mut self, model: &Model, resized: bool) {
+        self.check_fates(model);
+        let now = self.seen(model);
+        self.check_figures(model, &now);
+        check_nobody_is_forgotten(model, &now);
+        if let Some(before) = self.before.replace(now.clone()) {
+            check_step(model, &before, &now, resized);
+        }
+    }
+
+    /// Everybody stands where the rules say, before any further call could put it right.
+    fn check_fates(&self, model: &Model) {
+        assert_eq!(self.waiters.len(), model.waiters.len());
+        assert!(self.permits.keys().copied().eq(model.held.iter().map(|held| held.id).collect::<BTreeSet<_>>()));
+        for waiter in &model.waiters {
+            let key = self.waiters[&waiter.id].key;
+            let status = self.state.status(key);
+            let agrees = match waiter.fate {
+                Fate::Waiting => status == Status::Waiting,
+                Fate::Granted => status == Status::Settled(Outcome::Granted),
+                Fate::Refused(cause) => {
+                    status == Status::Settled(Outcome::Refused(cause))
+                        || self.is_untold(Some(waiter.fate), key)
+                }
+            };
+            assert!(agrees, "{waiter:?} is {status:?}");
+            assert!(waiter.passed <= model.max_bypass, "ADM-5: {waiter:?} was passed too often");
+        }
+        let expiries = model.waiters.iter().filter(|w| w.fate == Fate::Waiting);
+        if let Some(first) = expiries.map(|w| model.expiry(w)).min() {
+            assert!(self.state.next_deadline() <= tick(first), "a timer would come too late");
+        }
+    }
+
+    /// ADM-2, ADM-9 and ADM-12, from one copy of the figures.
+    fn check_figures(&mut self, model: &Model, now: &Seen) {
+        let untold: Vec<&Mine> = self
+            .waiters
+            .iter()
+            .filter(|(id, mine)| {
+                let fate = model.waiters.iter().find(|w| w.id == **id).map(|w| w.fate);
+                self.is_untold(fate, mine.key)
+            })
+            .map(|(_, mine)| mine)
+            .collect();
+        let untold_in = |lane| untold.iter().filter(|mine| mine.lane == lane).count();
+        let untold: Vec<usize> = model.lanes().map(untold_in).collect();
+        assert_eq!(self.state.out(), now.out);
+        let all_waiting = |lane| model.waiting(lane) + untold[lane];
+        assert_eq!(self.state.waiting(), model.lanes().map(all_waiting).sum::<usize>());
+        let queued = self.state.queued().map(|(lane, _, &id)| (lane.0 as usize, id));
+        for (lane, id) in queued {
+            assert_eq!(self.waiters[&id].lane, lane);
+            assert_eq!(self.state.status(self.waiters[&id].key), Status::Waiting);
+        }
+        // a reading from before every other moves no clock and settles nobody
+        let stats = self.state.stats(Tick::ZERO);
+        self.check_fates(model);
+        let BudgetStats { capacity, available, deficit, closed, .. } = stats;
+        assert_eq!(capacity, model.capacity);
+        let (sum, all) = (i128::from(now.out) + i128::from(available), i128::from(capacity));
+        assert_eq!(sum, all + i128::from(deficit), "ADM-2: permits out + available");
+        assert_eq!(closed, model.closed.then_some(Closed::Budget));
+        for (lane, stats) in stats.lanes.iter().enumerate() {
+            let figures = &model.figures[lane];
+            assert_eq!(stats.running, now.running[lane]);
+            assert_eq!(stats.running, model.running(lane));
+            let reserved = model.numbers[lane].reserved;
+            assert_eq!(stats.borrowed, stats.running.saturating_sub(reserved));
+            assert_eq!(stats.waiting, all_waiting(lane));
+            assert_eq!(stats.peak, figures.peak);
+            assert_eq!(stats.admitted, figures.admitted);
+            assert_eq!(stats.closed, model.closed_lanes[lane].then_some(Closed::Lane));
+            let not_yet = untold[lane] as u64 + self.left_untold[lane];
+            let mut expected = figures.refused;
+            expected.closed -= not_yet;
+            assert_eq!(stats.refused, expected, "ADM-9: each refusal once, by cause");
+            // what the owner was told, and what is settled but not collected
+            let mut seen = self.refused[lane];
+            for mine in self.waiters.values().filter(|mine| mine.lane == lane) {
+                if let Status::Settled(Outcome::Refused(cause)) = self.state.status(mine.key) {
+                    count(&mut seen, cause);
+                }
+            }
+            assert_eq!(stats.refused, seen, "ADM-9: each refusal once, by cause");
+        }
+    }
+}
+
+/// ADM-4, ADM-5, ADM-6: nobody who could run is left waiting; with nothing running, some waiter runs.
+fn check_nobody_is_forgotten(model: &Model, now: &Seen) {
+    for lane in model.lanes() {
+        let Some(head) = model.head(lane) else { continue };
+        assert_eq!(model.closed_cause(lane), None, "a closed lane has no waiters");
+        assert!(head.weight <= model.largest(lane), "ADM-6: {head:?} can never be granted");
+        let below_limit = u128::from(now.running[lane]) + u128::from(head.weight)
+            <= u128::from(model.numbers[lane].limit);
+        if below_limit && model.fits(lane, head.weight) {
+            let within = model.within_reservation(lane, head.weight);
+            assert!(!within && !model.may_pass(head.id), "ADM-4: {head:?} fits and waits");
+        }
+    }
+    if now.out == 0 {
+        let waiting: usize = model.lanes().map(|lane| model.waiting(lane)).sum();
+        assert_eq!(waiting, 0, "ADM-4: nothing runs and yet somebody waits");
+    }
+}
+
+/// ADM-2 and ADM-4 over one step.
+fn check_step(model: &Model, before: &Seen, now: &Seen, resized: bool) {
+    for lane in model.lanes() {
+        if now.running[lane] > before.running[lane] {
+            let limit = model.numbers[lane].limit;
+            // a resize grants under the old numbers first
+            assert!(resized || now.running[lane] <= limit, "ADM-2: a lane grew past its limit");
+        }
+    }
+    if now.out > before.out {
+        assert!(resized || now.out <= model.capacity, "ADM-2: something was granted in a deficit");
+    }
+    // permits that return to a lane above what it keeps, or to a closed lane, are unkept
+    let held_back = resized || now.unkept >= before.unkept.min(0);
+    assert!(held_back, "ADM-4: what is kept was lent");
+}
+
+struct Comparison;
+
+impl StateMachineTest for Comparison {
+    type SystemUnderTest = Owner;
+    type Reference = Machine;
+
+    fn init_test(model: &Model) -> Owner {
+        let mut owner = Owner::new(model);
+        owner.check(model, true);
+        owner
+    }
+
+    fn apply(mut owner: Owner, model: &Model, transition: Transition) -> Owner {
+        let now = Tick(model.clock);
+        let earlier = |back: u64| Tick(model.clock.saturating_sub(back));
+        let mut reply = Reply::None;
+        match transition {
+            Transition::TryAcquire { lane, weight, deadline } => {
+                let deadline = tick(deadline);
+                let request = Request { lane: lane_id(lane), weight, deadline };
+                let attempt = owner.state.try_acquire(&request, || now);
+                match attempt {
+                    Attempt::Granted => owner.grant(lane, weight),
+                    Attempt::Refused(cause) => count(&mut owner.refused[lane], cause),
+                    Attempt::Wait => {}
+                }
+                reply = Reply::Attempt(attempt);
+            }
+            Transition::Enter { lane, weight, deadline, back } => {
+                if back > 0 {
+                    owner.state.advance(now);
+                }
+                let deadline = tick(deadline);
+                let request = Request { lane: lane_id(lane), weight, deadline };
+                reply = Reply::Entered(owner.enter(&request, earlier(back)));
+            }
+            Transition::Release { permit } => {
+                let (lane, weight) = owner.permits.remove(&permit).expect("it is held");
+                owner.state.release(lane_id(lane), weight, || now);
+            }
+            Transition::Cancel { waiter } => owner.cancel(waiter, now),
+            Transition::Refuse { waiter } => {
+                let key = owner.waiters[&waiter].key;
+                assert!(owner.state.refuse(key, Cause::NoTimer, || now));
+                assert!(!owner.state.refuse(key, Cause::Busy, || now), "it was settled before");
+            }
+            Transition::Collect { waiter } => owner.collect(waiter),
+            Transition::Pass { .. } => {}
+            Transition::Advance { back } => {
+                owner.state.advance(now);
+                owner.state.advance(earlier(back));
+            }
+            Transition::Resize { capacity, ref numbers } => {
+                let impossible = owner.state.resize(0, configs(numbers), || Tick(u64::MAX - 1));
+                assert!(impossible.is_err(), "a resize that is refused changes nothing");
+                owner.state.resize(capacity, configs(numbers), || now).expect("the numbers fit");
+            }
+            Transition::CloseLane { lane } => {
+                owner.state.close_lane(lane_id(lane), Closed::Lane, || now);
+            }
+            Transition::Close => owner.state.close(Closed::Budget),
+            Transition::Stats => {
+                let stats = owner.state.stats(now);
+                for lane in model.lanes().filter(|&lane| model.closed_cause(lane).is_none()) {
+                    let waited = model.head(lane).map(|head| now.since(Tick(head.since)));
+                    assert_eq!(stats.lanes[lane].oldest_wait, waited);
+                }
+            }
+            Transition::Announce { most } => owner.announce(most),
+        }
+        assert_eq!(reply, model.reply);
+        owner.check(model, matches!(transition, Transition::Resize { .. }));
+        owner
+    }
+
+    /// However it went: as permits come back everybody is told, and the whole capacity is free again.
+    fn teardown(mut owner: Owner, model: Model) {
+        let mut now = Tick(model.clock);
+        loop {
+            owner.announce(usize::MAX);
+            for id in owner.told.clone() {
+                owner.collect(id);
+            }
+            let Some((&permit, _)) = owner.permits.iter().next() else { break };
+            let (lane, weight) = owner.permits.remove(&permit).expect("it is held");
+            now = Tick(now.0 + 1);
+            owner.state.release(lane_id(lane), weight, || now);
+        }
+        assert!(owner.waiters.is_empty(), "left behind: {:?}", owner.waiters);
+        let stats = owner.state.stats(now);
+        assert_eq!((owner.state.waiting(), stats.available), (0, stats.capacity));
+        assert_eq!(owner.state.is_drained(), model.closed);
+    }
+}
+
+fn config() -> Config {
+    let file = concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/prop_state.txt");
+    Config {
+        failure_persistence: Some(Box::new(FileFailurePersistence::Direct(file))),
+        ..Config::default()
+    }
+}
+
+prop_state_machine! {
+    #![proptest_config(config())]
+
+    /// ADM-1, ADM-2, ADM-3, ADM-4, ADM-5, ADM-6, ADM-7, ADM-8, ADM-9, ADM-10, ADM-11, ADM-12
+    #[test]
+    fn the_state_agrees_with_a_naive_model(sequential 1..150 => Comparison);
+}

@@ -1,0 +1,482 @@
+//! Where a job is kept from its submission until its result is taken: one allocation.
+//!
+//! # Protocol
+//!
+//! A cell passes through `Queued -> Running -> Done -> Gone`, or leaves early to `Done` (refused, timed out) or `Gone`
+//! (withdrawn, unwatched). Whoever moves it out of `Queued` owns the closure, and nobody else can: so it runs once or is
+//! dropped once. User code (the closure, a drop, a waker) never runs under the cell's lock.
+//!
+//! At most one watcher waits for the result: a `Run` or a `Ticket`. When it leaves, the result is dropped by whoever
+//! would have delivered it.
+//!
+//! The pool's lock may be held while the header's atomics are read, never while a cell's lock is taken by anybody who
+//! holds it around user code: nobody does.
+
+use crate::context::JobContext;
+use crate::core::Core;
+use crate::error::{Panic, RunError};
+use crate::job::{JobId, JobKind, JobName};
+use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::task::{Poll, Waker};
+use tokio_util::sync::CancellationToken;
+use tollgate_admission::engine::{LaneId, Tick};
+
+/// What the pool knows about a job, apart from what it does.
+pub(crate) struct Header {
+    pub(crate) name: JobName,
+    pub(crate) kind: JobKind,
+    pub(crate) lane: LaneId,
+    pub(crate) weight: u64,
+    /// The caller's.
+    pub(crate) deadline: Tick,
+    pub(crate) cancel: Cancel,
+    /// Written once, under the pool's lock, when the job is accepted; 0 before.
+    id: AtomicU64,
+    flags: AtomicU8,
+}
+
+/// Whoever waited has left while the closure ran.
+pub(crate) const ABANDONED: u8 = 1;
+/// Whoever waited was told that the time was up while the closure ran.
+pub(crate) const TIMED_OUT: u8 = 2;
+
+impl Header {
+    pub(crate) fn new(
+        name: JobName,
+        kind: JobKind,
+        lane: LaneId,
+        weight: u64,
+        deadline: Tick,
+    ) -> Self {
+        Header {
+            name,
+            kind,
+            lane,
+            weight,
+            deadline,
+            cancel: Cancel::new(),
+            id: AtomicU64::new(0),
+            flags: AtomicU8::new(0),
+        }
+    }
+
+    // Relaxed, here and for the flags: each is read for reports, or by a thread that got the job through a lock
+    pub(crate) fn id(&self) -> JobId {
+        JobId(self.id.load(Ordering::Relaxed))
+    }
+    pub(crate) fn set_id(&self, id: u64) {
+        self.id.store(id, Ordering::Relaxed);
+    }
+    pub(crate) fn flags(&self) -> u8 {
+        self.flags.load(Ordering::Relaxed)
+    }
+    fn raise(&self, flag: u8) {
+        self.flags.fetch_or(flag, Ordering::Relaxed);
+    }
+}
+
+/// A request to stop, with a token made only for those who want one.
+pub(crate) struct Cancel {
+    requested: AtomicU8,
+    token: Mutex<Option<CancellationToken>>,
+}
+
+impl Cancel {
+    fn new() -> Self {
+        Cancel { requested: AtomicU8::new(0), token: Mutex::new(None) }
+    }
+
+    pub(crate) fn is_requested(&self) -> bool {
+        // Acquire, with the Release in `request`: what the requester did before is visible to a closure that stops
+        self.requested.load(Ordering::Acquire) != 0
+    }
+
+    pub(crate) fn request(&self) {
+        self.requested.store(1, Ordering::Release);
+        // either this sees the token, or its maker took the lock later and sees the store
+        let token = self.token.lock().clone();
+        if let Some(token) = token {
+            token.cancel();
+        }
+    }
+
+    pub(crate) fn token(&self) -> CancellationToken {
+        let token = self.token.lock().get_or_insert_default().clone();
+        if self.is_requested() {
+            token.cancel();
+        }
+        token
+    }
+}
+
+/// How a closure ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Ending {
+    Finished,
+    Panicked,
+    /// There was nothing to run: the job was withdrawn before it started.
+    Withdrawn,
+}
+
+/// What the pool can do with a job, whatever it computes.
+pub(crate) trait Job: Send + Sync {
+    fn header(&self) -> &Header;
+
+    /// Runs the closure, on the calling thread. `between` is called once: after the captures, and a result that nobody
+    /// claims, are gone, and before the result can be seen. That is where the permit goes home.
+    fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending));
+
+    /// Drops the closure, if it has not started, and delivers `error`.
+    fn refuse(&self, error: RunError);
+
+    /// Delivers `error` while the closure runs, and asks it to stop. `false` if it has ended.
+    fn time_out(&self, error: RunError) -> bool;
+}
+
+/// What a watcher can do with a job, whatever its closure's type.
+pub(crate) trait Watch<R>: Job {
+    /// The result, once; else `waker` is woken when there is one.
+    fn poll(&self, waker: &Waker) -> Poll<Result<R, RunError>>;
+
+    /// The watcher leaves. With `abandon`, nobody wants the job any more: a closure that has not started is dropped,
+    /// and one that runs is asked to stop. Returns whether the pool may still hold it unstarted.
+    fn leave(&self, abandon: bool) -> bool;
+
+    /// Drops the closure, if it has not started, so that it never will; else asks it to stop.
+    fn cancel(&self) -> CancelOutcome;
+
+    /// Whether there is a result to take.
+    fn is_done(&self) -> bool;
+}
+
+/// What became of a request to cancel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum CancelOutcome {
+    /// The closure is gone; the pool has still to be told, then the watcher by `refuse`.
+    Withdrawn,
+    /// It runs, and was asked to stop.
+    Asked,
+    /// It had ended.
+    Late,
+}
+
+/// How a result is kept until it is taken: small ones in place, large ones in a box, so that a queue of jobs does not
+/// hold room for results to come.
+pub(crate) trait Keep: Send + 'static {
+    type Result: Send + 'static;
+    fn keep(result: Self::Result) -> Self;
+    fn give(self) -> Self::Result;
+}
+
+struct InPlace<R>(R);
+impl<R: Send + 'static> Keep for InPlace<R> {
+    type Result = R;
+    fn keep(result: R) -> Self {
+        InPlace(result)
+    }
+    fn give(self) -> R {
+        self.0
+    }
+}
+
+struct Boxed<R>(Box<R>);
+impl<R: Send + 'static> Keep for Boxed<R> {
+    type Result = R;
+    fn keep(result: R) -> Self {
+        Boxed(Box::new(result))
+    }
+    fn give(self) -> R {
+        *self.0
+    }
+}
+
+/// What the submitter leaves with the closure, gone with it.
+#[derive(Default)]
+struct Diagnostics {
+    #[cfg(feature = "tracing")]
+    span: Option<tracing::Span>,
+}
+
+impl Diagnostics {
+    fn capture(with_span: bool) -> Self {
+        #[cfg(not(feature = "tracing"))]
+        let _ = with_span;
+        Diagnostics {
+            #[cfg(feature = "tracing")]
+            span: with_span.then(tracing::Span::current).filter(|span| !span.is_none()),
+        }
+    }
+
+    fn within<T>(&self, f: impl FnOnce() -> T) -> T {
+        #[cfg(feature = "tracing")]
+        let _entered = self.span.as_ref().map(tracing::Span::enter);
+        f()
+    }
+}
+
+enum Phase<F, K> {
+    Queued {
+        closure: F,
+        diagnostics: Diagnostics,
+        waker: Option<Waker>,
+        watched: bool,
+    },
+    Running {
+        waker: Option<Waker>,
+        watched: bool,
+    },
+    Done(Result<K, RunError>),
+    /// Nothing is left to take. Also while the closure of a cancelled job is being dropped: its watcher still waits.
+    Gone {
+        waker: Option<Waker>,
+        watched: bool,
+    },
+}
+
+impl<F, K> Phase<F, K> {
+    const fn gone() -> Self {
+        Phase::Gone { waker: None, watched: false }
+    }
+}
+
+pub(crate) struct Cell<F, K> {
+    phase: Mutex<Phase<F, K>>,
+    header: Header,
+}
+
+/// Results up to this size are kept in place.
+const IN_PLACE: usize = 64;
+
+/// A cell around `closure`, to be run within the present span if it is to have one.
+pub(crate) fn new<F, R>(closure: F, header: Header, with_span: bool) -> Arc<dyn Watch<R>>
+where
+    F: FnOnce(&JobContext<'_>) -> R + Send + 'static,
+    R: Send + 'static,
+{
+    // decided at compile time, per type
+    if size_of::<R>() <= IN_PLACE {
+        Arc::new(Cell::<F, InPlace<R>>::new(closure, header, with_span))
+    } else {
+        Arc::new(Cell::<F, Boxed<R>>::new(closure, header, with_span))
+    }
+}
+
+/// Drops what is the user's where a panic must not spread.
+pub(crate) fn drop_quietly<T>(value: T) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
+        // dropping this one could panic again
+        std::mem::forget(payload);
+    }
+}
+
+fn wake_quietly(waker: Option<Waker>) {
+    if let Some(waker) = waker {
+        // the panic hook has reported it
+        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+    }
+}
+
+impl<F, K> Cell<F, K> {
+    fn new(closure: F, header: Header, with_span: bool) -> Self {
+        let diagnostics = Diagnostics::capture(with_span);
+        let phase = Phase::Queued { closure, diagnostics, waker: None, watched: true };
+        Cell { phase: Mutex::new(phase), header }
+    }
+
+    /// Delivers, or drops if nobody is there to receive.
+    fn deliver(&self, result: Result<K, RunError>) {
+        let mut phase = self.phase.lock();
+        match &mut *phase {
+            Phase::Running { waker, watched: true } | Phase::Gone { waker, watched: true } => {
+                let waker = waker.take();
+                *phase = Phase::Done(result);
+                drop(phase);
+                wake_quietly(waker);
+            }
+            Phase::Queued { .. } => {
+                unreachable!("a job is taken from its queue before it is settled")
+            }
+            _ => {
+                drop(phase);
+                drop_quietly(result);
+            }
+        }
+    }
+
+    /// Takes the closure of a job that has not started; its watcher goes on waiting.
+    fn withdraw(&self) -> Option<(F, Diagnostics)> {
+        let mut phase = self.phase.lock();
+        match std::mem::replace(&mut *phase, Phase::gone()) {
+            Phase::Queued { closure, diagnostics, waker, watched } => {
+                *phase = Phase::Gone { waker, watched };
+                Some((closure, diagnostics))
+            }
+            other => {
+                *phase = other;
+                None
+            }
+        }
+    }
+
+    fn is_watched(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Running { watched: true, .. })
+    }
+}
+
+impl<F, K> Job for Cell<F, K>
+where
+    F: FnOnce(&JobContext<'_>) -> K::Result + Send + 'static,
+    K: Keep,
+{
+    fn header(&self) -> &Header {
+        &self.header
+    }
+
+    fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending)) {
+        let mut phase = self.phase.lock();
+        let (closure, diagnostics) = match std::mem::replace(&mut *phase, Phase::gone()) {
+            Phase::Queued { closure, diagnostics, waker, watched } => {
+                *phase = Phase::Running { waker, watched };
+                (closure, diagnostics)
+            }
+            other => {
+                *phase = other;
+                drop(phase);
+                return between(Ending::Withdrawn);
+            }
+        };
+        drop(phase);
+        let context = JobContext { core, header: &self.header, deadline };
+        // the captures go with the call, on return as on a panic
+        let call = || diagnostics.within(|| catch_unwind(AssertUnwindSafe(|| closure(&context))));
+        let result = call();
+        // closing a span is a subscriber's code
+        drop_quietly(diagnostics);
+        let (result, ending) = match result {
+            Ok(value) => (Ok(K::keep(value)), Ending::Finished),
+            Err(payload) => (Err(RunError::Panicked(Panic::new(payload))), Ending::Panicked),
+        };
+        if self.is_watched() {
+            between(ending);
+            self.deliver(result);
+        } else {
+            drop_quietly(result);
+            between(ending);
+        }
+    }
+
+    fn refuse(&self, error: RunError) {
+        if let Some(closure) = self.withdraw() {
+            drop_quietly(closure);
+        }
+        self.deliver(Err(error));
+    }
+
+    fn time_out(&self, error: RunError) -> bool {
+        let mut phase = self.phase.lock();
+        let Phase::Running { waker, watched } = &mut *phase else { return false };
+        let waker = waker.take();
+        if *watched {
+            *phase = Phase::Done(Err(error));
+        }
+        self.header.raise(TIMED_OUT);
+        drop(phase);
+        self.header.cancel.request();
+        wake_quietly(waker);
+        true
+    }
+}
+
+impl<F, K> Watch<K::Result> for Cell<F, K>
+where
+    F: FnOnce(&JobContext<'_>) -> K::Result + Send + 'static,
+    K: Keep,
+{
+    fn poll(&self, waker: &Waker) -> Poll<Result<K::Result, RunError>> {
+        let mut fresh: Option<Waker> = None;
+        loop {
+            let mut phase = self.phase.lock();
+            let held = match &mut *phase {
+                Phase::Done(_) => {
+                    let Phase::Done(result) = std::mem::replace(&mut *phase, Phase::gone()) else {
+                        unreachable!("seen under this lock")
+                    };
+                    drop(phase);
+                    return Poll::Ready(result.map(K::give));
+                }
+                Phase::Queued { waker, .. }
+                | Phase::Running { waker, .. }
+                | Phase::Gone { waker, .. } => waker,
+            };
+            if held.as_ref().is_some_and(|held| held.will_wake(waker)) {
+                return Poll::Pending;
+            }
+            // cloning and dropping a waker is user code, hence not under the lock
+            if let Some(fresh) = fresh.take() {
+                let stale = held.replace(fresh);
+                drop(phase);
+                drop(stale);
+                return Poll::Pending;
+            }
+            drop(phase);
+            fresh = Some(waker.clone());
+        }
+    }
+
+    fn leave(&self, abandon: bool) -> bool {
+        let mut phase = self.phase.lock();
+        let (closure, result, waker, unstarted) = match &mut *phase {
+            Phase::Queued { .. } if abandon => {
+                match std::mem::replace(&mut *phase, Phase::gone()) {
+                    Phase::Queued { closure, diagnostics, waker, .. } => {
+                        (Some((closure, diagnostics)), None, waker, true)
+                    }
+                    _ => unreachable!("seen under this lock"),
+                }
+            }
+            Phase::Queued { waker, watched, .. } | Phase::Gone { waker, watched } => {
+                *watched = false;
+                (None, None, waker.take(), false)
+            }
+            Phase::Running { waker, watched } => {
+                *watched = false;
+                let waker = waker.take();
+                if abandon {
+                    self.header.raise(ABANDONED);
+                }
+                (None, None, waker, false)
+            }
+            Phase::Done(_) => match std::mem::replace(&mut *phase, Phase::gone()) {
+                Phase::Done(result) => (None, Some(result), None, false),
+                _ => unreachable!("seen under this lock"),
+            },
+        };
+        drop(phase);
+        if abandon && !unstarted {
+            self.header.cancel.request();
+        }
+        // quietly: it may be a drop during a panic, and the pool has still to be told
+        drop_quietly(closure);
+        drop_quietly(result);
+        drop_quietly(waker);
+        unstarted
+    }
+
+    fn cancel(&self) -> CancelOutcome {
+        if let Some(closure) = self.withdraw() {
+            drop_quietly(closure);
+            return CancelOutcome::Withdrawn;
+        }
+        if matches!(*self.phase.lock(), Phase::Running { .. }) {
+            self.header.cancel.request();
+            return CancelOutcome::Asked;
+        }
+        CancelOutcome::Late
+    }
+
+    fn is_done(&self) -> bool {
+        matches!(*self.phase.lock(), Phase::Done(_))
+    }
+}

@@ -1,0 +1,934 @@
+//! A pool's lock, and what happens under it.
+//!
+//! # Who does what
+//!
+//! A job that is admitted goes to `ready`; a worker that is free takes it from there. A worker that ends a job returns the
+//! permit, hands on what became free, and takes its next job under one hold of the lock, so that a saturated pool wakes
+//! nobody but the caller who gets a result.
+//!
+//! # Nobody is forgotten
+//!
+//! `looking` counts the workers that are awake and will look at `ready`, under the lock, before they park. The invariant
+//! is: *if `ready` holds a job, then a worker is looking, or every thread that may exist is running a job* (and will look
+//! at its end). [`Inner::call_worker`] restores it after every change that adds to `ready` or takes a looker away.
+//! How many are called depends on how long jobs run: waking a second worker for a job of half a microsecond costs more
+//! than it gains, and waking it late for a job of twenty costs the job's length.
+//!
+//! # Lock order
+//!
+//! The pool's lock is the only one taken here. Cells have locks of their own; nobody takes one while holding the pool's,
+//! or the other way round.
+
+use crate::cell::{Ending, Job};
+use crate::error::{RunError, SubmitError};
+use crate::histogram::Lazy;
+use crate::owner::{OnGone, Owner};
+use crate::policy::Timing;
+use crate::stats::{JobCounts, LaneJobs};
+use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Thread};
+use crate::thread::Threads;
+use std::collections::VecDeque;
+use std::io;
+use std::mem;
+use std::sync::{Arc, Weak};
+use std::task::Waker;
+use std::time::{Duration, Instant};
+use tollgate_admission::engine::{
+    Attempt, Cause, Engine, Entered, Key, LaneId, Outcome, Request, State, Status, Tick, WakeList,
+    WakerSet,
+};
+use tollgate_admission::time::OnTime;
+use tollgate_admission::{Closed, Deadline, NoTimer, TimeSource};
+
+/// What waits for a permit of a pool.
+pub(crate) enum Waiter {
+    Acquire(Waker),
+    Job(Arc<dyn Job>),
+}
+
+/// A job that has its permit and waits for a worker.
+pub(crate) struct Ready {
+    pub(crate) job: Arc<dyn Job>,
+    /// When it was accepted.
+    since: Tick,
+    /// It came with a permit that was held before: closing the pool does not take it back.
+    held: bool,
+}
+
+/// A closure that runs.
+pub(crate) struct Running {
+    pub(crate) job: Arc<dyn Job>,
+    pub(crate) started: Tick,
+    pub(crate) waited: Duration,
+    pub(crate) deadline: Tick,
+    /// Its waiter was told that the time is up.
+    pub(crate) timed_out: bool,
+}
+
+/// A place for a thread. Places are reused when threads retire.
+pub(crate) struct Worker {
+    pub(crate) thread: Option<Thread>,
+    /// What runs on it: a job, and those it submitted to its own pool, innermost last.
+    pub(crate) running: Vec<Running>,
+    idle_since: Tick,
+    /// In `idle`, and to be unparked by whoever takes it out.
+    parked: bool,
+    /// Taken out of `idle` to end.
+    retired: bool,
+}
+
+impl Worker {
+    const fn vacant() -> Self {
+        Worker {
+            thread: None,
+            running: Vec::new(),
+            idle_since: Tick::ZERO,
+            parked: false,
+            retired: false,
+        }
+    }
+}
+
+/// Figures of a lane beyond those of its budget.
+#[derive(Default)]
+pub(crate) struct LaneRecord {
+    pub(crate) counts: JobCounts,
+    pub(crate) waits: Lazy,
+    pub(crate) finished: Lazy,
+    pub(crate) panicked: Lazy,
+    pub(crate) unclaimed: Lazy,
+}
+
+pub(crate) struct Inner {
+    pub(crate) state: State<Waiter>,
+    ready: VecDeque<Ready>,
+    pub(crate) workers: Vec<Worker>,
+    /// Parked workers, the one that parked last at the end.
+    idle: Vec<usize>,
+    vacant: Vec<usize>,
+    /// Threads that may be given work: neither retired nor gone.
+    threads: usize,
+    /// Threads that have been started and have not ended.
+    pub(crate) alive: usize,
+    pub(crate) peak_threads: usize,
+    looking: usize,
+    jobs: u64,
+    /// Running mean of run times, in nanoseconds.
+    mean_run: u64,
+    armed: Tick,
+    pub(crate) lanes: Vec<LaneRecord>,
+    /// Those who wait for the pool to be quiet.
+    pub(crate) quiet: WakerSet,
+}
+
+/// A pool, shared by its handles, its workers and whoever waits for a result.
+pub(crate) struct Core {
+    inner: Mutex<Inner>,
+    /// Copy of `ready.len()`, for workers that look without the lock. A hint: what counts is under the lock.
+    ready_hint: AtomicUsize,
+    pub(crate) time: Arc<dyn TimeSource>,
+    epoch: Instant,
+    names: Vec<Arc<str>>,
+    timing: Vec<Timing>,
+    pub(crate) threads: Threads,
+    pub(crate) keep_alive: Duration,
+    pub(crate) spans: bool,
+    pub(crate) owner: Owner,
+    pub(crate) me: Weak<Core>,
+}
+
+/// What is to be done once the lock is released.
+#[derive(Default)]
+pub(crate) struct After {
+    wakes: WakeList,
+    refused: Vec<(Arc<dyn Job>, RunError)>,
+    late: Vec<(Arc<dyn Job>, RunError)>,
+    unpark: Option<Thread>,
+    retire: Vec<Thread>,
+    start: Option<usize>,
+    arm: Option<Tick>,
+    /// More was settled than one hold of the lock should tell.
+    more: bool,
+}
+
+/// Above this mean run time, one worker is called per job; below it, one at a time.
+const EAGER: u64 = 4_000;
+
+impl Inner {
+    /// Sorts what the state settled: jobs to `ready`, wakers and refusals to `after`. `true` when there may be more.
+    #[inline]
+    fn sort_settled(&mut self, after: &mut After) -> bool {
+        let mut told = 0;
+        while told < WakeList::BATCH {
+            let Some((key, outcome)) = self.state.next_settled() else { return false };
+            told += 1;
+            match self.state.waiter_mut(key) {
+                Some(Waiter::Acquire(waker)) => {
+                    after.wakes.push(mem::replace(waker, Waker::noop().clone()));
+                }
+                Some(Waiter::Job(job)) => {
+                    let request = request_of(&**job);
+                    let since = self.state.since(key);
+                    let Some((_, Some(Waiter::Job(job)))) = self.state.collect(key) else {
+                        unreachable!("settled, and seen to be a job")
+                    };
+                    match outcome {
+                        Outcome::Granted => self.ready.push_back(Ready { job, since, held: false }),
+                        Outcome::Refused(cause) => {
+                            let error = self.state.acquire_error(&request, cause);
+                            after.refused.push((job, RunError::Refused(error)));
+                        }
+                    }
+                }
+                None => {}
+            }
+        }
+        true
+    }
+
+    /// Restores the invariant that no ready job is forgotten.
+    #[inline]
+    fn call_worker(&mut self, core: &Core, after: &mut After) {
+        core.ready_hint.store(self.ready.len(), Ordering::Relaxed);
+        let enough = if self.mean_run > EAGER { self.ready.len() } else { 1.min(self.ready.len()) };
+        // one call per hold of the lock: whoever is called calls the next
+        if self.looking >= enough || after.unpark.is_some() || after.start.is_some() {
+            return;
+        }
+        if let Some(id) = self.idle.pop() {
+            let worker = &mut self.workers[id];
+            worker.parked = false;
+            after.unpark.clone_from(&worker.thread);
+            self.looking += 1;
+        } else if (self.threads as u64) < self.state.out() {
+            // jobs that run or are ready hold permits, so there is never a use for more threads than permits out
+            let id = self.vacant.pop().unwrap_or_else(|| {
+                self.workers.push(Worker::vacant());
+                self.workers.len() - 1
+            });
+            self.threads += 1;
+            self.alive += 1;
+            self.peak_threads = self.peak_threads.max(self.threads);
+            self.looking += 1;
+            after.start = Some(id);
+        }
+    }
+
+    #[inline]
+    fn arm(&mut self, at: Tick, after: &mut After) {
+        if at < self.armed {
+            self.armed = at;
+            after.arm = Some(at);
+        }
+    }
+
+    /// Nothing is queued, nothing runs, no permit is out and no thread is left, for good.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.state.is_drained() && self.alive == 0
+    }
+
+    /// The thread for `id` did not come to be. The job runs later on another thread; if there is none, the jobs that
+    /// wait for one fail.
+    fn thread_refused(&mut self, id: usize, error: io::Error, now: Tick, after: &mut After) {
+        self.threads -= 1;
+        self.alive -= 1;
+        self.looking -= 1;
+        self.vacant.push(id);
+        if self.threads == 0 {
+            let source = Arc::new(error);
+            self.take_back_ready(true, now, after, |inner, job| {
+                inner.lanes[job.header().lane.0 as usize].counts.no_thread += 1;
+                RunError::NoThread { source: Arc::clone(&source) }
+            });
+        }
+    }
+
+    fn next_id(&mut self) -> u64 {
+        self.jobs += 1;
+        self.jobs
+    }
+
+    /// Takes admitted jobs that have not started out of `ready`, and returns their permits.
+    fn take_back_ready(
+        &mut self,
+        with_held: bool,
+        now: Tick,
+        after: &mut After,
+        error: impl Fn(&mut Self, &dyn Job) -> RunError,
+    ) {
+        for entry in mem::take(&mut self.ready) {
+            if entry.held && !with_held {
+                self.ready.push_back(entry);
+                continue;
+            }
+            let error = error(self, &*entry.job);
+            let header = entry.job.header();
+            self.state.release(header.lane, header.weight, || now);
+            after.refused.push((entry.job, error));
+        }
+    }
+
+    pub(crate) fn ready(&self) -> impl Iterator<Item = (&Arc<dyn Job>, Tick)> {
+        self.ready.iter().map(|entry| (&entry.job, entry.since))
+    }
+
+    pub(crate) fn idle_threads(&self) -> usize {
+        self.idle.len()
+    }
+}
+
+fn request_of(job: &dyn Job) -> Request {
+    let header = job.header();
+    Request { lane: header.lane, weight: header.weight, deadline: header.deadline }
+}
+
+/// What a pool is made of, once it has been checked.
+pub(crate) struct Parts {
+    pub(crate) state: State<Waiter>,
+    pub(crate) names: Vec<Arc<str>>,
+    pub(crate) timing: Vec<Timing>,
+    pub(crate) time: Arc<dyn TimeSource>,
+    pub(crate) threads: Threads,
+    pub(crate) keep_alive: Duration,
+    pub(crate) spans: bool,
+    pub(crate) owner: Owner,
+}
+
+impl Core {
+    pub(crate) fn new(parts: Parts) -> Arc<Core> {
+        let lanes = parts.names.len();
+        let inner = Inner {
+            state: parts.state,
+            ready: VecDeque::new(),
+            workers: Vec::new(),
+            idle: Vec::new(),
+            vacant: Vec::new(),
+            threads: 0,
+            alive: 0,
+            peak_threads: 0,
+            looking: 0,
+            jobs: 0,
+            mean_run: 0,
+            armed: Tick::NEVER,
+            lanes: (0..lanes).map(|_| LaneRecord::default()).collect(),
+            quiet: WakerSet::default(),
+        };
+        let core = Arc::new_cyclic(|me| Core {
+            inner: Mutex::new(inner),
+            ready_hint: AtomicUsize::new(0),
+            epoch: parts.time.now(),
+            time: parts.time,
+            names: parts.names,
+            timing: parts.timing,
+            threads: parts.threads,
+            keep_alive: parts.keep_alive,
+            spans: parts.spans,
+            owner: parts.owner,
+            me: me.clone(),
+        });
+        core.owner.watch(Arc::downgrade(&core));
+        core
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock()
+    }
+
+    pub(crate) fn lane_name(&self, lane: LaneId) -> &Arc<str> {
+        &self.names[lane.0 as usize]
+    }
+
+    pub(crate) fn deadline(&self, tick: Tick) -> Deadline {
+        tick.to_instant(self.epoch).map_or(Deadline::never(), Deadline::at)
+    }
+
+    pub(crate) fn timing(&self, lane: LaneId) -> Timing {
+        self.timing[lane.0 as usize]
+    }
+
+    pub(crate) fn ready_hint(&self) -> usize {
+        // Relaxed: a stale reading is corrected by the look under the lock that follows
+        self.ready_hint.load(Ordering::Relaxed)
+    }
+
+    /// Sorts and hands on what the holder of `guard` settled, then unlocks and does what was collected. In rounds, so
+    /// that the lock is not held for long however many there are to tell.
+    #[inline]
+    pub(crate) fn finish<'a>(&'a self, mut guard: MutexGuard<'a, Inner>, after: &mut After) {
+        loop {
+            let inner = &mut *guard;
+            after.more = inner.state.has_settled() && inner.sort_settled(after);
+            inner.call_worker(self, after);
+            let deadline = inner.state.next_deadline();
+            inner.arm(deadline, after);
+            if inner.is_quiet() {
+                inner.quiet.take_all(&mut after.wakes);
+            }
+            drop(guard);
+            match self.run(after) {
+                Some(next) => guard = next,
+                None => return,
+            }
+        }
+    }
+
+    /// Does what was collected under the lock. Locks again when that leaves more to be settled.
+    #[inline]
+    fn run(&self, after: &mut After) -> Option<MutexGuard<'_, Inner>> {
+        if let Some(thread) = after.unpark.take() {
+            thread.unpark();
+        }
+        after.wakes.wake_all();
+        if let Some(at) = after.arm.take().and_then(|tick| tick.to_instant(self.epoch)) {
+            self.time.call_at(at, self.me.clone());
+        }
+        for thread in after.retire.drain(..) {
+            thread.unpark();
+        }
+        for (job, error) in after.refused.drain(..) {
+            job.refuse(error);
+        }
+        for (job, error) in after.late.drain(..) {
+            job.time_out(error);
+        }
+        if let Some(id) = after.start.take()
+            && let Err(error) = self.start_thread(id)
+        {
+            let now = self.now();
+            let mut guard = self.lock();
+            guard.thread_refused(id, error, now, after);
+            return Some(guard);
+        }
+        mem::take(&mut after.more).then(|| self.lock())
+    }
+
+    /// Does what [`turn_over`](Self::turn_over) collected, once the result is out.
+    #[inline]
+    pub(crate) fn settle(&self, after: &mut After) {
+        if let Some(guard) = self.run(after) {
+            self.finish(guard, after);
+        }
+    }
+
+    // ---- submission ----
+
+    /// Accepts a job: it is ready, or queued under the key that is returned.
+    pub(crate) fn submit(&self, job: Arc<dyn Job>) -> Result<Option<Key>, SubmitError> {
+        let request = request_of(&*job);
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let id = inner.next_id();
+        job.header().set_id(id);
+        let result = match inner.state.enter(&request, Waiter::Job(job), || now) {
+            Entered::Queued(key) => Ok(Some(key)),
+            Entered::Refused(cause, waiter) => {
+                Err((SubmitError::Refused(inner.state.acquire_error(&request, cause)), waiter))
+            }
+            Entered::Granted(waiter) => {
+                if let Waiter::Job(job) = waiter {
+                    inner.ready.push_back(Ready { job, since: now, held: false });
+                }
+                Ok(None)
+            }
+        };
+        self.finish(guard, &mut after);
+        // a job that was refused is dropped here, outside the lock
+        result.map_err(|(error, _job)| error)
+    }
+
+    /// Accepts a job whose permit is out already.
+    pub(crate) fn submit_held(&self, job: Arc<dyn Job>) -> Result<(), SubmitError> {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let id = inner.next_id();
+        job.header().set_id(id);
+        let request = request_of(&*job);
+        let gone = inner.state.closed() == Some(Closed::Runtime);
+        let cause = if gone {
+            Some(Cause::Closed(Closed::Runtime))
+        } else if request.deadline <= now {
+            Some(Cause::Deadline)
+        } else {
+            None
+        };
+        let result = match cause {
+            None => {
+                inner.ready.push_back(Ready { job, since: now, held: true });
+                Ok(())
+            }
+            Some(cause) => {
+                inner.state.count_refusal(request.lane, cause);
+                inner.state.release(request.lane, request.weight, || now);
+                Err((SubmitError::Refused(inner.state.acquire_error(&request, cause)), job))
+            }
+        };
+        self.finish(guard, &mut after);
+        result.map_err(|(error, _job)| error)
+    }
+
+    /// A job that was withdrawn before it started leaves the pool.
+    pub(crate) fn withdraw(&self, job: &Arc<dyn Job>, key: Option<Key>) {
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let header = job.header();
+        let mut found = None;
+        if let Some(key) = key
+            && inner.state.status(key) == Status::Waiting
+        {
+            found = inner.state.cancel(key, || self.now());
+            inner.lanes[header.lane.0 as usize].counts.cancelled += 1;
+        } else if let Some(at) = inner.ready.iter().position(|entry| is_same(&entry.job, job)) {
+            found = inner.ready.remove(at).map(|entry| Waiter::Job(entry.job));
+            inner.state.release(header.lane, header.weight, || self.now());
+            inner.lanes[header.lane.0 as usize].counts.cancelled += 1;
+        }
+        self.finish(guard, &mut after);
+        drop(found);
+    }
+
+    // ---- what workers do ----
+
+    /// The next ready job, now running on `worker`. Those whose time is up are refused on the way.
+    #[inline]
+    pub(crate) fn take(
+        &self,
+        inner: &mut Inner,
+        worker: usize,
+        now: Tick,
+        after: &mut After,
+    ) -> Option<(Arc<dyn Job>, Tick)> {
+        loop {
+            let Ready { job, since, .. } = inner.ready.pop_front()?;
+            let header = job.header();
+            let lane = header.lane;
+            if header.deadline <= now {
+                let request = request_of(&*job);
+                let error = inner.state.acquire_error(&request, Cause::Deadline);
+                inner.state.count_refusal(lane, Cause::Deadline);
+                inner.state.release(lane, header.weight, || now);
+                // what the permit lets in comes to `ready` in turn, or is told
+                after.more |= inner.sort_settled(after);
+                after.refused.push((job, RunError::Refused(error)));
+                continue;
+            }
+            let deadline = self.run_deadline(lane, header.deadline, now);
+            self.started(inner, worker, Arc::clone(&job), since, deadline, now, after);
+            return Some((job, deadline));
+        }
+    }
+
+    fn run_deadline(&self, lane: LaneId, deadline: Tick, now: Tick) -> Tick {
+        match self.timing(lane).task_timeout {
+            Some(span) => deadline.min(now.after(span)),
+            None => deadline,
+        }
+    }
+
+    #[inline]
+    #[allow(clippy::too_many_arguments, reason = "one call site per way of starting")]
+    fn started(
+        &self,
+        inner: &mut Inner,
+        worker: usize,
+        job: Arc<dyn Job>,
+        since: Tick,
+        deadline: Tick,
+        now: Tick,
+        after: &mut After,
+    ) {
+        let waited = now.since(since);
+        let record = &mut inner.lanes[job.header().lane.0 as usize];
+        record.counts.started += 1;
+        record.waits.record(waited);
+        let running = Running { job, started: now, waited, deadline, timed_out: false };
+        inner.workers[worker].running.push(running);
+        inner.arm(deadline, after);
+    }
+
+    /// The innermost closure on `worker` has ended: its diagnostics go.
+    #[inline]
+    pub(crate) fn ended(
+        &self,
+        inner: &mut Inner,
+        worker: usize,
+        ending: Ending,
+        now: Tick,
+    ) -> Option<Running> {
+        let running = inner.workers[worker].running.pop()?;
+        let header = running.job.header();
+        let ran = now.since(running.started);
+        let record = &mut inner.lanes[header.lane.0 as usize];
+        record.end(ending, header.flags(), ran);
+        if ending == Ending::Withdrawn {
+            record.counts.started -= 1;
+        } else {
+            let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).min(1 << 30);
+            inner.mean_run = (inner.mean_run * 7 + nanos) / 8;
+        }
+        Some(running)
+    }
+
+    /// A worker is there, and is going to look. Called by its thread, once.
+    pub(crate) fn arrive(&self, worker: usize, thread: Thread) {
+        self.lock().workers[worker].thread = Some(thread);
+    }
+
+    /// `worker` looks for a job, as it was started, called or had promised to. Without one it is parked from here on:
+    /// its thread must park until [`called`](Self::called) says for what it was called.
+    pub(crate) fn look(&self, worker: usize) -> Look {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        inner.looking -= 1;
+        let found = self.take(inner, worker, now, &mut after);
+        let look = match found {
+            Some((job, deadline)) => Look::Job(job, deadline),
+            None if inner.state.closed().is_some() => {
+                self.leave(inner, worker);
+                Look::Leave
+            }
+            None => {
+                let place = &mut inner.workers[worker];
+                place.parked = true;
+                place.idle_since = now;
+                inner.idle.push(worker);
+                inner.arm(now.after(self.keep_alive), &mut after);
+                Look::Park
+            }
+        };
+        self.finish(guard, &mut after);
+        look
+    }
+
+    /// For what a parked worker was called, if it was.
+    pub(crate) fn called(&self, worker: usize) -> Called {
+        let inner = self.lock();
+        let place = &inner.workers[worker];
+        match (place.parked, place.retired) {
+            (true, _) => Called::No,
+            (false, false) => Called::Look,
+            (false, true) => Called::Leave,
+        }
+    }
+
+    /// The thread may be given no more work; it has still to end.
+    fn leave(&self, inner: &mut Inner, worker: usize) {
+        inner.threads -= 1;
+        inner.workers[worker].retired = true;
+    }
+
+    /// The thread has done everything but return to the system.
+    pub(crate) fn gone(&self, worker: usize) {
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let place = mem::replace(&mut inner.workers[worker], Worker::vacant());
+        debug_assert!(place.running.is_empty(), "a thread ended with a job on it");
+        inner.vacant.push(worker);
+        inner.alive -= 1;
+        self.finish(guard, &mut after);
+    }
+
+    /// Ends a job on `worker`: diagnostics, permit, and the next job, all under one lock.
+    #[inline]
+    pub(crate) fn turn_over(
+        &self,
+        worker: usize,
+        job: &Arc<dyn Job>,
+        ending: Ending,
+        after: &mut After,
+    ) -> Turn {
+        let now = self.now();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let header = job.header();
+        let ended = self.ended(inner, worker, ending, now);
+        inner.state.release(header.lane, header.weight, || now);
+        after.more |= inner.state.has_settled() && inner.sort_settled(after);
+        let next = self.take(inner, worker, now, after);
+        if next.is_none() {
+            // promised under this lock: a submit from here on wakes nobody, for this worker looks once more
+            inner.looking += 1;
+        }
+        inner.call_worker(self, after);
+        let deadline = inner.state.next_deadline();
+        inner.arm(deadline, after);
+        drop(guard);
+        Turn { next, now, ended }
+    }
+
+    // ---- threads ----
+
+    fn start_thread(&self, id: usize) -> io::Result<()> {
+        // only a pool that is being dropped can't be upgraded, and that has no work
+        let Some(core) = self.me.upgrade() else { return Ok(()) };
+        self.threads.start(core, id)
+    }
+
+    /// A thread that was promised will not come.
+    pub(crate) fn thread_lost(&self, id: usize, error: io::Error) {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        guard.thread_refused(id, error, now, &mut after);
+        self.finish(guard, &mut after);
+    }
+
+    // ---- endings ----
+
+    /// Admits nothing more, and refuses what has not started.
+    pub(crate) fn close(&self, closed: Closed) {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        inner.state.close(closed);
+        // a permit that was held before stays valid, but without its runtime no job starts
+        let with_held = closed == Closed::Runtime;
+        inner.take_back_ready(with_held, now, &mut after, |inner, job| {
+            let cause = Cause::Closed(closed);
+            inner.state.count_refusal(job.header().lane, cause);
+            RunError::Refused(inner.state.acquire_error(&request_of(job), cause))
+        });
+        // idle threads end
+        for id in mem::take(&mut inner.idle) {
+            self.retire(inner, id, &mut after);
+        }
+        self.finish(guard, &mut after);
+    }
+
+    fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {
+        let place = &mut inner.workers[id];
+        place.parked = false;
+        after.retire.extend(place.thread.clone());
+        self.leave(inner, id);
+    }
+
+    /// What an inline run needs: checks and a permit without waiting.
+    pub(crate) fn enter_inline(
+        &self,
+        worker: usize,
+        job: &Arc<dyn Job>,
+        held: u64,
+    ) -> Result<Inline, SubmitError> {
+        let request = request_of(&**job);
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let lane = request.lane;
+        let id = inner.next_id();
+        job.header().set_id(id);
+        // what the permit that is held does not cover
+        let missing = Request { weight: request.weight.saturating_sub(held), ..request };
+        let cause = if let Some(closed) = inner.state.closed_lane(lane) {
+            Some(Cause::Closed(closed))
+        } else if request.weight == 0 {
+            Some(Cause::ZeroWeight)
+        } else if request.weight > inner.state.largest(lane) {
+            Some(Cause::TooLarge { limit: inner.state.largest(lane) })
+        } else if request.deadline <= now {
+            Some(Cause::Deadline)
+        } else {
+            None
+        };
+        let cause = match cause {
+            Some(cause) => {
+                inner.state.count_refusal(lane, cause);
+                Some(cause)
+            }
+            None if missing.weight == 0 => None,
+            None => match inner.state.try_acquire(&missing, || now) {
+                Attempt::Granted => None,
+                Attempt::Refused(cause) => Some(cause),
+                Attempt::Wait => {
+                    inner.state.count_refusal(lane, Cause::Busy);
+                    Some(Cause::Busy)
+                }
+            },
+        };
+        let result = match cause {
+            Some(Cause::Busy) => Err(SubmitError::Busy { lane: Arc::clone(self.lane_name(lane)) }),
+            Some(cause) => Err(SubmitError::Refused(inner.state.acquire_error(&request, cause))),
+            None => {
+                inner.lanes[lane.0 as usize].counts.inline += 1;
+                let deadline = self.run_deadline(lane, request.deadline, now);
+                self.started(inner, worker, Arc::clone(job), now, deadline, now, &mut after);
+                Ok(Inline { deadline, extra: missing.weight })
+            }
+        };
+        self.finish(guard, &mut after);
+        result
+    }
+
+    /// Ends what [`enter_inline`](Self::enter_inline) started.
+    pub(crate) fn leave_inline(&self, worker: usize, lane: LaneId, extra: u64, ending: Ending) {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        let ended = self.ended(inner, worker, ending, now);
+        if extra > 0 {
+            inner.state.release(lane, extra, || now);
+        }
+        self.finish(guard, &mut after);
+        drop(ended);
+    }
+}
+
+/// An inline run that may go ahead.
+pub(crate) struct Inline {
+    pub(crate) deadline: Tick,
+    /// Permits taken beyond those that the worker held.
+    pub(crate) extra: u64,
+}
+
+/// What a worker found.
+pub(crate) enum Look {
+    Job(Arc<dyn Job>, Tick),
+    Park,
+    Leave,
+}
+
+/// What a parked worker was called for.
+pub(crate) enum Called {
+    No,
+    Look,
+    Leave,
+}
+
+/// How a job's end went.
+pub(crate) struct Turn {
+    pub(crate) next: Option<(Arc<dyn Job>, Tick)>,
+    pub(crate) now: Tick,
+    /// To be dropped, and looked at, outside the lock.
+    pub(crate) ended: Option<Running>,
+}
+
+fn is_same(a: &Arc<dyn Job>, b: &Arc<dyn Job>) -> bool {
+    // data pointers alone: the vtables of one type may differ between codegen units
+    std::ptr::addr_eq(Arc::as_ptr(a), Arc::as_ptr(b))
+}
+
+impl Engine for Core {
+    type Waiter = Waiter;
+
+    fn wrap(waker: Waker) -> Waiter {
+        Waiter::Acquire(waker)
+    }
+
+    fn waker(waiter: &mut Waiter) -> Option<&mut Waker> {
+        match waiter {
+            Waiter::Acquire(waker) => Some(waker),
+            Waiter::Job(_) => None,
+        }
+    }
+
+    fn with<R>(&self, f: impl FnOnce(&mut State<Waiter>) -> R) -> R {
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let result = f(&mut guard.state);
+        self.finish(guard, &mut after);
+        result
+    }
+
+    #[inline]
+    fn now(&self) -> Tick {
+        self.tick(Deadline::at(self.time.now()))
+    }
+
+    fn tick(&self, deadline: Deadline) -> Tick {
+        Tick::from_deadline(deadline, self.epoch)
+    }
+
+    fn prepare_timer(&self) -> Result<(), NoTimer> {
+        self.time.prepare()
+    }
+}
+
+impl OnGone for Core {
+    fn runtime_is_gone(&self) {
+        self.close(Closed::Runtime);
+    }
+}
+
+impl OnTime for Core {
+    /// Everything that only the passing of time brings about: waits that end, runs that take too long, threads that
+    /// idle. O(threads), and O(log lanes) per waiter whose time is up.
+    fn on_time(self: Arc<Self>) {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        if inner.armed <= now {
+            inner.armed = Tick::NEVER;
+        }
+        inner.state.advance(now);
+        let mut next = Tick::NEVER;
+        for worker in &mut inner.workers {
+            for running in &mut worker.running {
+                if running.timed_out {
+                    continue;
+                }
+                if running.deadline > now {
+                    next = next.min(running.deadline);
+                    continue;
+                }
+                running.timed_out = true;
+                let id = running.job.header().id();
+                let ran = now.since(running.started);
+                after.late.push((Arc::clone(&running.job), RunError::TimedOut { id, ran }));
+            }
+        }
+        while let Some(&id) = inner.idle.first() {
+            let due = inner.workers[id].idle_since.after(self.keep_alive);
+            if due > now {
+                next = next.min(due);
+                break;
+            }
+            inner.idle.remove(0);
+            self.retire(inner, id, &mut after);
+        }
+        inner.arm(next, &mut after);
+        self.finish(guard, &mut after);
+    }
+}
+
+impl LaneRecord {
+    fn end(&mut self, ending: Ending, flags: u8, ran: Duration) {
+        use crate::cell::{ABANDONED, TIMED_OUT};
+        if flags & TIMED_OUT != 0 {
+            self.counts.timed_out += 1;
+        } else if flags & ABANDONED != 0 {
+            self.counts.abandoned += 1;
+        }
+        match ending {
+            Ending::Withdrawn => self.counts.cancelled += 1,
+            Ending::Panicked => {
+                self.counts.panicked += 1;
+                self.panicked.record(ran);
+            }
+            Ending::Finished => {
+                self.counts.finished += 1;
+                if flags == 0 { &mut self.finished } else { &mut self.unclaimed }.record(ran);
+            }
+        }
+    }
+
+    pub(crate) fn copy(&self, name: &Arc<str>) -> LaneJobs {
+        LaneJobs {
+            name: Arc::clone(name),
+            counts: self.counts,
+            waits: self.waits.get(),
+            finished: self.finished.get(),
+            panicked: self.panicked.get(),
+            unclaimed: self.unclaimed.get(),
+        }
+    }
+}

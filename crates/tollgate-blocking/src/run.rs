@@ -1,0 +1,155 @@
+//! The future of a job that somebody waits for.
+
+use crate::cell::Watch;
+use crate::core::Core;
+use crate::error::{RunError, SubmitError};
+use crate::worker;
+use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll, Waker};
+use tollgate_admission::engine::{Key, Permit};
+
+/// How a job is going to get its permit.
+pub(crate) enum Way {
+    /// In its turn.
+    Admission,
+    /// It is out already.
+    Held(Permit<Core>),
+}
+
+/// Where an accepted job went.
+pub(crate) enum Accepted {
+    /// The pool has it; under this key, if it was queued.
+    Pool(Option<Key>),
+    /// It has run, on this very thread.
+    Inline,
+}
+
+/// Hands a job to the pool. When it is refused, its closure is gone before the error is returned.
+pub(crate) fn submit<R>(
+    core: &Arc<Core>,
+    cell: &Arc<dyn Watch<R>>,
+    way: Way,
+) -> Result<Accepted, SubmitError> {
+    let result = match way {
+        Way::Held(permit) => {
+            // from here on the job answers for the permit
+            let _ = permit.disarm();
+            core.submit_held(Arc::clone(cell) as _).map(|()| Accepted::Pool(None))
+        }
+        Way::Admission => match worker::current(core) {
+            None => core.submit(Arc::clone(cell) as _).map(Accepted::Pool),
+            Some(id) => run_inline(core, cell, id).map(|()| Accepted::Inline),
+        },
+    };
+    if result.is_err() {
+        cell.leave(true);
+    }
+    result
+}
+
+/// Runs a job that was submitted from worker `id` on that worker: waiting there for its own pool could deadlock it.
+fn run_inline<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize) -> Result<(), SubmitError> {
+    let (lane, weight) = (cell.header().lane, cell.header().weight);
+    let job = Arc::clone(cell) as _;
+    let inline = core.enter_inline(id, &job, worker::held(lane))?;
+    worker::holding(lane, weight, || {
+        job.run(core, inline.deadline, &mut |ending| {
+            core.leave_inline(id, lane, inline.extra, ending);
+        });
+    });
+    Ok(())
+}
+
+/// The future of [`Executor::run`](crate::Executor::run): the result of a closure to come.
+///
+/// The closure was boxed when it was given, so this is small whatever the closure captures. Nothing is admitted, counted
+/// or timed before the first poll. Any executor may poll it, with or without timers of its own.
+///
+/// # Errors
+///
+/// [`RunError`]: refusals at once, the rest when it happens.
+///
+/// # Cancel safety
+///
+/// Dropping it says that nobody wants the job any more. While the job waits, its closure is dropped and it leaves the
+/// queue at once. While the closure runs, it is asked to stop, keeps its permit until it returns, and is reported as
+/// abandoned. Hold a [`Ticket`](crate::Ticket) instead to let the work go on.
+///
+/// # Panics
+///
+/// When it is polled after it has completed.
+#[must_use = "a job does nothing until it is awaited"]
+pub struct Run<R> {
+    core: Arc<Core>,
+    cell: Arc<dyn Watch<R>>,
+    at: At,
+}
+
+enum At {
+    Fresh(Way),
+    Sent(Option<Key>),
+    Done,
+}
+
+impl<R> Run<R> {
+    pub(crate) fn new(core: Arc<Core>, cell: Arc<dyn Watch<R>>, way: Way) -> Self {
+        Run { core, cell, at: At::Fresh(way) }
+    }
+
+    fn start(&mut self, way: Way, waker: &Waker) -> Poll<Result<R, RunError>> {
+        if worker::current(&self.core).is_none() {
+            // the cell is not shared yet: this only leaves the waker
+            let _ = self.cell.poll(waker);
+        }
+        match submit(&self.core, &self.cell, way) {
+            Ok(Accepted::Pool(key)) => {
+                self.at = At::Sent(key);
+                Poll::Pending
+            }
+            Ok(Accepted::Inline) => self.look(waker),
+            Err(error) => Poll::Ready(Err(error.into())),
+        }
+    }
+
+    fn look(&mut self, waker: &Waker) -> Poll<Result<R, RunError>> {
+        let result = self.cell.poll(waker);
+        if result.is_ready() {
+            self.at = At::Done;
+        }
+        result
+    }
+}
+
+impl<R> Future for Run<R> {
+    type Output = Result<R, RunError>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        match std::mem::replace(&mut self.at, At::Done) {
+            At::Fresh(way) => self.start(way, cx.waker()),
+            At::Sent(key) => {
+                self.at = At::Sent(key);
+                self.look(cx.waker())
+            }
+            At::Done => panic!("a job was polled after it had completed"),
+        }
+    }
+}
+
+impl<R> Drop for Run<R> {
+    fn drop(&mut self) {
+        if let At::Sent(key) = self.at
+            && self.cell.leave(true)
+        {
+            self.core.withdraw(&(Arc::clone(&self.cell) as _), key);
+        }
+    }
+}
+
+impl<R> fmt::Debug for Run<R> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Run").field("name", &self.cell.header().name).finish_non_exhaustive()
+    }
+}

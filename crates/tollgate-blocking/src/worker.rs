@@ -1,0 +1,167 @@
+//! What a thread of a pool does.
+
+use crate::cell::{Ending, Job};
+use crate::core::{After, Called, Core, Look};
+use crate::sync;
+use std::cell::{Cell, RefCell};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use tollgate_admission::engine::{LaneId, Tick};
+
+/// How often a worker that ran out of work offers its time slice to others before it parks. A few yields let many
+/// callers submit again without a wake-up; spinning instead would take the core that they need.
+const YIELDS: usize = 4;
+
+/// Jobs in a row after which more are likely to come at once. A single caller's next job is not: it waits for the result.
+const STREAK: usize = 4;
+
+/// A permit that a job on this thread holds.
+#[derive(Clone, Copy)]
+struct Held {
+    lane: LaneId,
+    weight: u64,
+}
+
+#[allow(clippy::missing_const_for_thread_local, reason = "loom takes no const initialiser")]
+sync::thread_local! {
+    /// The pool, by address, and the worker that this thread is.
+    static WORKER: Cell<Option<(usize, usize)>> = Cell::new(None);
+    /// The permits under which the closures on this thread run, innermost last.
+    static HELD: RefCell<Vec<Held>> = RefCell::new(Vec::new());
+}
+
+fn address(core: &Arc<Core>) -> usize {
+    Arc::as_ptr(core).addr()
+}
+
+/// The worker of `core` that the calling thread is, if it is one.
+#[inline]
+pub(crate) fn current(core: &Arc<Core>) -> Option<usize> {
+    // a destructor of thread-local data may submit work when the key is gone: it is no worker any more
+    let here = WORKER.try_with(Cell::get).ok().flatten()?;
+    (here.0 == address(core)).then_some(here.1)
+}
+
+/// The weight that a job on this thread holds in `lane`, 0 when none does.
+pub(crate) fn held(lane: LaneId) -> u64 {
+    HELD.with(|held| {
+        let held = held.borrow();
+        held.iter().filter(|held| held.lane == lane).map(|held| held.weight).max().unwrap_or(0)
+    })
+}
+
+/// Calls `f` with this permit among those that the thread holds.
+#[inline]
+pub(crate) fn holding(lane: LaneId, weight: u64, f: impl FnOnce()) {
+    HELD.with(|held| held.borrow_mut().push(Held { lane, weight }));
+    // closures that panic are caught inside
+    f();
+    HELD.with(|held| held.borrow_mut().pop());
+}
+
+/// Runs jobs until there is no more use for the thread.
+pub(crate) fn run(core: &Arc<Core>, id: usize) {
+    let _runtime = core.owner.enter();
+    WORKER.with(|worker| worker.set(Some((address(core), id))));
+    core.arrive(id, sync::current());
+    call_hook(core.threads.on_start.as_deref());
+    work(core, id);
+    call_hook(core.threads.on_stop.as_deref());
+    WORKER.with(|worker| worker.set(None));
+    core.gone(id);
+}
+
+fn call_hook(hook: Option<&(dyn Fn() + Send + Sync)>) {
+    if let Some(hook) = hook {
+        // the panic hook has reported it; the thread's jobs are not to suffer
+        let _ = catch_unwind(AssertUnwindSafe(hook));
+    }
+}
+
+fn work(core: &Arc<Core>, id: usize) {
+    let mut after = After::default();
+    loop {
+        match core.look(id) {
+            Look::Job(job, deadline) => {
+                let streak = run_jobs(core, id, job, deadline, &mut after);
+                if streak >= STREAK {
+                    linger(core);
+                }
+            }
+            Look::Leave => return,
+            Look::Park => loop {
+                sync::park();
+                match core.called(id) {
+                    Called::No => {}
+                    Called::Look => break,
+                    Called::Leave => return,
+                }
+            },
+        }
+    }
+}
+
+/// Runs `job` and whatever is ready at its end, and so on; returns how many. The worker has promised then to look again.
+fn run_jobs(
+    core: &Arc<Core>,
+    id: usize,
+    job: Arc<dyn Job>,
+    deadline: Tick,
+    after: &mut After,
+) -> usize {
+    let mut streak = 0;
+    let mut next = Some((job, deadline));
+    while let Some((job, deadline)) = next.take() {
+        streak += 1;
+        let mut ended = None;
+        let (lane, weight) = (job.header().lane, job.header().weight);
+        holding(lane, weight, || {
+            job.run(core, deadline, &mut |ending| {
+                let turn = core.turn_over(id, &job, ending, after);
+                next = turn.next;
+                ended = turn.ended.map(|running| (running, turn.now, ending));
+            });
+        });
+        core.settle(after);
+        if let Some((running, now, ending)) = ended {
+            warn_if_slow(core, &*running.job, running.started, now, ending);
+        }
+    }
+    streak
+}
+
+/// Gives callers that just got their results a chance to submit again.
+fn linger(core: &Core) {
+    for _ in 0..YIELDS {
+        if core.ready_hint() > 0 {
+            return;
+        }
+        sync::yield_now();
+    }
+}
+
+/// Emits the warning that the lane's policy asks for.
+#[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "nobody to warn"))]
+pub(crate) fn warn_if_slow(core: &Core, job: &dyn Job, started: Tick, now: Tick, ending: Ending) {
+    #[cfg(feature = "tracing")]
+    {
+        let header = job.header();
+        let ran = now.since(started);
+        let warn_after = core.timing(header.lane).warn_after;
+        if ending != Ending::Withdrawn && warn_after.is_some_and(|span| ran > span) {
+            let call = AssertUnwindSafe(|| {
+                tracing::warn!(
+                    job = %header.id(),
+                    name = header.name.as_str(),
+                    kind = header.kind.as_str(),
+                    lane = &**core.lane_name(header.lane),
+                    ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX),
+                    panicked = ending == Ending::Panicked,
+                    "a job took longer than its lane expects"
+                );
+            });
+            // a subscriber's panic is not to harm the worker
+            let _ = catch_unwind(call);
+        }
+    }
+}

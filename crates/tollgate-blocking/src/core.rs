@@ -34,8 +34,8 @@ use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tollgate_admission::engine::{
-    Attempt, Cause, Engine, Entered, Key, LaneId, Outcome, Request, State, Status, Tick, WakeList,
-    WakerSet,
+    Alarm, Attempt, Cause, Engine, Entered, Key, LaneId, Outcome, Request, State, Status, Tick,
+    WakeList, WakerSet,
 };
 use tollgate_admission::time::OnTime;
 use tollgate_admission::{Closed, Deadline, NoTimer, TimeSource};
@@ -115,7 +115,7 @@ pub(crate) struct Inner {
     jobs: u64,
     /// Running mean of run times, in nanoseconds.
     mean_run: u64,
-    armed: Tick,
+    alarm: Alarm,
     pub(crate) lanes: Vec<LaneRecord>,
     /// Those who wait for the pool to be quiet.
     pub(crate) quiet: WakerSet,
@@ -146,9 +146,19 @@ pub(crate) struct After {
     unpark: Option<Thread>,
     retire: Vec<Thread>,
     start: Option<usize>,
+    /// The earliest moment, besides the state's own, at which time has to be looked at.
+    due: Option<Tick>,
+    /// A call to ask the time source for.
     arm: Option<Tick>,
     /// More was settled than one hold of the lock should tell.
     more: bool,
+}
+
+impl After {
+    #[inline]
+    fn due_at(&mut self, at: Tick) {
+        self.due = Some(self.due.map_or(at, |due| due.min(at)));
+    }
 }
 
 /// Above this mean run time, one worker is called per job; below it, one at a time.
@@ -214,11 +224,12 @@ impl Inner {
         }
     }
 
+    /// Sees to it that the earliest of all moments to come is not missed. Once per hold of the lock.
     #[inline]
-    fn arm(&mut self, at: Tick, after: &mut After) {
-        if at < self.armed {
-            self.armed = at;
-            after.arm = Some(at);
+    fn arm(&mut self, after: &mut After) {
+        let due = self.state.next_deadline().min(after.due.take().unwrap_or(Tick::NEVER));
+        if self.alarm.arm(due) {
+            after.arm = Some(due);
         }
     }
 
@@ -309,7 +320,7 @@ impl Core {
             looking: 0,
             jobs: 0,
             mean_run: 0,
-            armed: Tick::NEVER,
+            alarm: Alarm::new(),
             lanes: (0..lanes).map(|_| LaneRecord::default()).collect(),
             quiet: WakerSet::default(),
         };
@@ -359,8 +370,7 @@ impl Core {
             let inner = &mut *guard;
             after.more = inner.state.has_settled() && inner.sort_settled(after);
             inner.call_worker(self, after);
-            let deadline = inner.state.next_deadline();
-            inner.arm(deadline, after);
+            inner.arm(after);
             if inner.is_quiet() {
                 inner.quiet.take_all(&mut after.wakes);
             }
@@ -547,7 +557,7 @@ impl Core {
         record.waits.record(waited);
         let running = Running { job, started: now, waited, deadline, timed_out: false };
         inner.workers[worker].running.push(running);
-        inner.arm(deadline, after);
+        after.due_at(deadline);
     }
 
     /// The innermost closure on `worker` has ended: its diagnostics go.
@@ -598,7 +608,7 @@ impl Core {
                 place.parked = true;
                 place.idle_since = now;
                 inner.idle.push(worker);
-                inner.arm(now.after(self.keep_alive), &mut after);
+                after.due_at(now.after(self.keep_alive));
                 Look::Park
             }
         };
@@ -657,8 +667,7 @@ impl Core {
             inner.looking += 1;
         }
         inner.call_worker(self, after);
-        let deadline = inner.state.next_deadline();
-        inner.arm(deadline, after);
+        inner.arm(after);
         drop(guard);
         Turn { next, now, ended }
     }
@@ -866,18 +875,15 @@ impl OnTime for Core {
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if inner.armed <= now {
-            inner.armed = Tick::NEVER;
-        }
+        inner.alarm.came();
         inner.state.advance(now);
-        let mut next = Tick::NEVER;
         for worker in &mut inner.workers {
             for running in &mut worker.running {
                 if running.timed_out {
                     continue;
                 }
                 if running.deadline > now {
-                    next = next.min(running.deadline);
+                    after.due_at(running.deadline);
                     continue;
                 }
                 running.timed_out = true;
@@ -889,13 +895,12 @@ impl OnTime for Core {
         while let Some(&id) = inner.idle.first() {
             let due = inner.workers[id].idle_since.after(self.keep_alive);
             if due > now {
-                next = next.min(due);
+                after.due_at(due);
                 break;
             }
             inner.idle.remove(0);
             self.retire(inner, id, &mut after);
         }
-        inner.arm(next, &mut after);
         self.finish(guard, &mut after);
     }
 }

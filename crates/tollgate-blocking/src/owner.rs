@@ -64,6 +64,7 @@ mod imp {
     pub(crate) struct Owner;
 
     pub(crate) trait OnGone: Send + Sync + 'static {
+        #[expect(dead_code, reason = "there is no runtime to go")]
         fn runtime_is_gone(&self);
     }
 

@@ -22,12 +22,18 @@ struct Held {
     weight: u64,
 }
 
-#[allow(clippy::missing_const_for_thread_local, reason = "loom takes no const initialiser")]
-sync::thread_local! {
-    /// The pool, by address, and the worker that this thread is.
-    static WORKER: Cell<Option<(usize, usize)>> = Cell::new(None);
-    /// The permits under which the closures on this thread run, innermost last.
-    static HELD: RefCell<Vec<Held>> = RefCell::new(Vec::new());
+use local::{HELD, WORKER};
+
+mod local {
+    #![allow(clippy::missing_const_for_thread_local, reason = "loom takes no const initialiser")]
+    use super::{Cell, Held, RefCell, sync};
+
+    sync::thread_local! {
+        /// The pool, by address, and the worker that this thread is.
+        pub(super) static WORKER: Cell<Option<(usize, usize)>> = Cell::new(None);
+        /// The permits under which the closures on this thread run, innermost last.
+        pub(super) static HELD: RefCell<Vec<Held>> = RefCell::new(Vec::new());
+    }
 }
 
 fn address(core: &Arc<Core>) -> usize {

@@ -21,6 +21,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use tokio_util::sync::CancellationToken;
+use tollgate_admission::AcquireError;
 use tollgate_admission::engine::{LaneId, Tick};
 
 /// What the pool knows about a job, apart from what it does.
@@ -41,6 +42,12 @@ pub(crate) struct Header {
 pub(crate) const ABANDONED: u8 = 1;
 /// Whoever waited was told that the time was up while the closure ran.
 pub(crate) const TIMED_OUT: u8 = 2;
+/// Its deadline passed after it was admitted and before it started: it is not to start.
+pub(crate) const EXPIRED: u8 = 4;
+/// Its closure has started.
+pub(crate) const STARTED: u8 = 8;
+/// Whoever waited has left, at whatever time.
+pub(crate) const UNWATCHED: u8 = 16;
 
 impl Header {
     pub(crate) fn new(
@@ -72,8 +79,9 @@ impl Header {
     pub(crate) fn flags(&self) -> u8 {
         self.flags.load(Ordering::Relaxed)
     }
-    fn raise(&self, flag: u8) {
-        self.flags.fetch_or(flag, Ordering::Relaxed);
+    /// Only under the cell's lock, or by the worker that has taken the job and not yet started it: one at a time.
+    pub(crate) fn raise(&self, flag: u8) {
+        self.flags.store(self.flags() | flag, Ordering::Relaxed);
     }
 }
 
@@ -98,7 +106,8 @@ impl Cancel {
         // either this sees the token, or its maker took the lock later and sees the store
         let token = self.token.lock().clone();
         if let Some(token) = token {
-            token.cancel();
+            // it wakes whoever waits for it
+            quietly(|| token.cancel());
         }
     }
 
@@ -118,6 +127,8 @@ pub(crate) enum Ending {
     Panicked,
     /// There was nothing to run: the job was withdrawn before it started.
     Withdrawn,
+    /// Its deadline had passed before it started.
+    Expired,
 }
 
 /// What the pool can do with a job, whatever it computes.
@@ -128,17 +139,24 @@ pub(crate) trait Job: Send + Sync {
     /// claims, are gone, and before the result can be seen. That is where the permit goes home.
     fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending));
 
+    /// Drops the closure, if it has not started. The watcher is still to be told.
+    fn discard(&self);
+
     /// Drops the closure, if it has not started, and delivers `error`.
     fn refuse(&self, error: RunError);
 
-    /// Delivers `error` while the closure runs, and asks it to stop. `false` if it has ended.
-    fn time_out(&self, error: RunError) -> bool;
+    /// Delivers `error` while the closure runs, and asks it to stop. One that has not started never will: the worker
+    /// that has it refuses it.
+    fn time_out(&self, error: RunError);
 }
 
 /// What a watcher can do with a job, whatever its closure's type.
 pub(crate) trait Watch<R>: Job {
     /// The result, once; else `waker` is woken when there is one.
     fn poll(&self, waker: &Waker) -> Poll<Result<R, RunError>>;
+
+    /// Leaves the waker of a watcher that has only come to be: what [`poll`](Self::poll) does, in one step.
+    fn prime(&self, waker: Waker);
 
     /// The watcher leaves. With `abandon`, nobody wants the job any more: a closure that has not started is dropped,
     /// and one that runs is asked to stop. Returns whether the pool may still hold it unstarted.
@@ -263,6 +281,18 @@ where
     }
 }
 
+/// Calls what is the user's where a panic must not spread; `None` when it panicked.
+pub(crate) fn quietly<T>(call: impl FnOnce() -> T) -> Option<T> {
+    match catch_unwind(AssertUnwindSafe(call)) {
+        Ok(value) => Some(value),
+        // the panic hook has reported it
+        Err(payload) => {
+            drop_quietly(payload);
+            None
+        }
+    }
+}
+
 /// Drops what is the user's where a panic must not spread.
 pub(crate) fn drop_quietly<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
@@ -273,8 +303,7 @@ pub(crate) fn drop_quietly<T>(value: T) {
 
 fn wake_quietly(waker: Option<Waker>) {
     if let Some(waker) = waker {
-        // the panic hook has reported it
-        let _ = catch_unwind(AssertUnwindSafe(|| waker.wake()));
+        quietly(|| waker.wake());
     }
 }
 
@@ -320,8 +349,9 @@ impl<F, K> Cell<F, K> {
         }
     }
 
-    fn is_watched(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Running { watched: true, .. })
+    /// Whether somebody may still claim what the closure returned. What counts is under the lock, at the delivery.
+    fn is_claimed(&self) -> bool {
+        self.header.flags() & (UNWATCHED | TIMED_OUT) == 0
     }
 }
 
@@ -337,8 +367,19 @@ where
     fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending)) {
         let mut phase = self.phase.lock();
         let (closure, diagnostics) = match std::mem::replace(&mut *phase, Phase::gone()) {
+            Phase::Queued { closure, diagnostics, waker, watched }
+                if self.header.flags() & EXPIRED != 0 =>
+            {
+                *phase = Phase::Gone { waker, watched };
+                drop(phase);
+                drop_quietly((closure, diagnostics));
+                between(Ending::Expired);
+                let lane = Arc::clone(core.lane_name(self.header.lane));
+                return self.deliver(Err(RunError::Refused(AcquireError::Deadline { lane })));
+            }
             Phase::Queued { closure, diagnostics, waker, watched } => {
                 *phase = Phase::Running { waker, watched };
+                self.header.raise(STARTED);
                 (closure, diagnostics)
             }
             other => {
@@ -350,15 +391,16 @@ where
         drop(phase);
         let context = JobContext { core, header: &self.header, deadline };
         // the captures go with the call, on return as on a panic
-        let call = || diagnostics.within(|| catch_unwind(AssertUnwindSafe(|| closure(&context))));
-        let result = call();
+        let call = || catch_unwind(AssertUnwindSafe(|| closure(&context)));
+        // the outer one is for a subscriber that panics when the span is entered or left
+        let result = catch_unwind(AssertUnwindSafe(|| diagnostics.within(call))).flatten();
         // closing a span is a subscriber's code
         drop_quietly(diagnostics);
         let (result, ending) = match result {
             Ok(value) => (Ok(K::keep(value)), Ending::Finished),
             Err(payload) => (Err(RunError::Panicked(Panic::new(payload))), Ending::Panicked),
         };
-        if self.is_watched() {
+        if self.is_claimed() {
             between(ending);
             self.deliver(result);
         } else {
@@ -367,25 +409,40 @@ where
         }
     }
 
-    fn refuse(&self, error: RunError) {
+    fn discard(&self) {
         if let Some(closure) = self.withdraw() {
             drop_quietly(closure);
         }
+    }
+
+    fn refuse(&self, error: RunError) {
+        self.discard();
         self.deliver(Err(error));
     }
 
-    fn time_out(&self, error: RunError) -> bool {
+    fn time_out(&self, error: RunError) {
         let mut phase = self.phase.lock();
-        let Phase::Running { waker, watched } = &mut *phase else { return false };
-        let waker = waker.take();
-        if *watched {
-            *phase = Phase::Done(Err(error));
-        }
-        self.header.raise(TIMED_OUT);
+        let waker = match &mut *phase {
+            Phase::Running { waker, watched } => {
+                let waker = waker.take();
+                if *watched {
+                    *phase = Phase::Done(Err(error));
+                }
+                // nobody is told about one that was abandoned
+                if self.header.flags() & ABANDONED == 0 {
+                    self.header.raise(TIMED_OUT);
+                }
+                waker
+            }
+            Phase::Queued { .. } => {
+                self.header.raise(EXPIRED);
+                return;
+            }
+            _ => return,
+        };
         drop(phase);
         self.header.cancel.request();
         wake_quietly(waker);
-        true
     }
 }
 
@@ -425,8 +482,21 @@ where
         }
     }
 
+    fn prime(&self, fresh: Waker) {
+        let mut phase = self.phase.lock();
+        let stale = match &mut *phase {
+            Phase::Queued { waker, .. }
+            | Phase::Running { waker, .. }
+            | Phase::Gone { waker, .. } => waker.replace(fresh),
+            Phase::Done(_) => Some(fresh),
+        };
+        drop(phase);
+        drop(stale);
+    }
+
     fn leave(&self, abandon: bool) -> bool {
         let mut phase = self.phase.lock();
+        self.header.raise(UNWATCHED);
         let (closure, result, waker, unstarted) = match &mut *phase {
             Phase::Queued { .. } if abandon => {
                 match std::mem::replace(&mut *phase, Phase::gone()) {

@@ -19,14 +19,15 @@
 //! The pool's lock is the only one taken here. Cells have locks of their own; nobody takes one while holding the pool's,
 //! or the other way round.
 
-use crate::cell::{Ending, Job};
+use crate::cell::{EXPIRED, Ending, Job};
 use crate::error::{RunError, SubmitError};
-use crate::histogram::Lazy;
+use crate::histogram::Histogram;
 use crate::owner::{OnGone, Owner};
 use crate::policy::Timing;
 use crate::stats::{JobCounts, LaneJobs};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Thread};
 use crate::thread::Threads;
+use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
@@ -61,8 +62,10 @@ pub(crate) struct Running {
     pub(crate) started: Tick,
     pub(crate) waited: Duration,
     pub(crate) deadline: Tick,
-    /// Its waiter was told that the time is up.
-    pub(crate) timed_out: bool,
+    /// Its time is up, and it was told so.
+    timed_out: bool,
+    /// It is among those that started: its time was not up when the worker got it.
+    counted: bool,
 }
 
 /// A place for a thread. Places are reused when threads retire.
@@ -93,10 +96,10 @@ impl Worker {
 #[derive(Default)]
 pub(crate) struct LaneRecord {
     pub(crate) counts: JobCounts,
-    pub(crate) waits: Lazy,
-    pub(crate) finished: Lazy,
-    pub(crate) panicked: Lazy,
-    pub(crate) unclaimed: Lazy,
+    pub(crate) waits: Histogram,
+    pub(crate) finished: Histogram,
+    pub(crate) panicked: Histogram,
+    pub(crate) unclaimed: Histogram,
 }
 
 pub(crate) struct Inner {
@@ -108,14 +111,18 @@ pub(crate) struct Inner {
     vacant: Vec<usize>,
     /// Threads that may be given work: neither retired nor gone.
     threads: usize,
-    /// Threads that have been started and have not ended.
+    /// Threads that were asked for, have not been refused and have not ended.
     pub(crate) alive: usize,
+    /// Those of them that have come.
+    present: usize,
     pub(crate) peak_threads: usize,
     looking: usize,
     jobs: u64,
     /// Running mean of run times, in nanoseconds.
     mean_run: u64,
     alarm: Alarm,
+    /// The owner is gone: nothing starts any more, whatever permit it has.
+    orphaned: bool,
     pub(crate) lanes: Vec<LaneRecord>,
     /// Those who wait for the pool to be quiet.
     pub(crate) quiet: WakerSet,
@@ -123,7 +130,8 @@ pub(crate) struct Inner {
 
 /// A pool, shared by its handles, its workers and whoever waits for a result.
 pub(crate) struct Core {
-    inner: Mutex<Inner>,
+    /// Padded: the counts of handles beside it change with every job too, on other cores.
+    inner: CachePadded<Mutex<Inner>>,
     /// Copy of `ready.len()`, for workers that look without the lock. A hint: what counts is under the lock.
     ready_hint: AtomicUsize,
     pub(crate) time: Arc<dyn TimeSource>,
@@ -141,10 +149,11 @@ pub(crate) struct Core {
 #[derive(Default)]
 pub(crate) struct After {
     wakes: WakeList,
-    refused: Vec<(Arc<dyn Job>, RunError)>,
-    late: Vec<(Arc<dyn Job>, RunError)>,
+    /// What is not done for every job, in order.
+    errands: Vec<Errand>,
+    /// Refused with a permit in hand, which goes home once their captures are gone.
+    holders: Vec<(Arc<dyn Job>, RunError)>,
     unpark: Option<Thread>,
-    retire: Vec<Thread>,
     start: Option<usize>,
     /// The earliest moment, besides the state's own, at which time has to be looked at.
     due: Option<Tick>,
@@ -152,6 +161,18 @@ pub(crate) struct After {
     arm: Option<Tick>,
     /// More was settled than one hold of the lock should tell.
     more: bool,
+    /// A thread was refused on the way: another one is not asked for at once, lest it be refused for ever.
+    thread_refused: bool,
+}
+
+/// Something that happens now and then.
+enum Errand {
+    /// The job was refused.
+    Refuse(Arc<dyn Job>, RunError),
+    /// The job's time is up while it runs.
+    TimeOut(Arc<dyn Job>, RunError),
+    /// The thread is to end.
+    Retire(Thread),
 }
 
 impl After {
@@ -170,27 +191,21 @@ impl Inner {
     fn sort_settled(&mut self, after: &mut After) -> bool {
         let mut told = 0;
         while told < WakeList::BATCH {
-            let Some((key, outcome)) = self.state.next_settled() else { return false };
+            let Some(mut settled) = self.state.announce() else { return false };
             told += 1;
-            match self.state.waiter_mut(key) {
-                Some(Waiter::Acquire(waker)) => {
-                    after.wakes.push(mem::replace(waker, Waker::noop().clone()));
+            // an acquire stays until its owner looks
+            if let Some(Waiter::Acquire(waker)) = settled.waiter() {
+                after.wakes.push(mem::replace(waker, Waker::noop().clone()));
+                continue;
+            }
+            let (outcome, since) = (settled.outcome(), settled.since());
+            let Some(Waiter::Job(job)) = settled.take() else { continue };
+            match outcome {
+                Outcome::Granted => self.ready.push_back(Ready { job, since, held: false }),
+                Outcome::Refused(cause) => {
+                    let error = self.state.acquire_error(&request_of(&*job), cause);
+                    after.errands.push(Errand::Refuse(job, RunError::Refused(error)));
                 }
-                Some(Waiter::Job(job)) => {
-                    let request = request_of(&**job);
-                    let since = self.state.since(key);
-                    let Some((_, Some(Waiter::Job(job)))) = self.state.collect(key) else {
-                        unreachable!("settled, and seen to be a job")
-                    };
-                    match outcome {
-                        Outcome::Granted => self.ready.push_back(Ready { job, since, held: false }),
-                        Outcome::Refused(cause) => {
-                            let error = self.state.acquire_error(&request, cause);
-                            after.refused.push((job, RunError::Refused(error)));
-                        }
-                    }
-                }
-                None => {}
             }
         }
         true
@@ -210,7 +225,9 @@ impl Inner {
             worker.parked = false;
             after.unpark.clone_from(&worker.thread);
             self.looking += 1;
-        } else if (self.threads as u64) < self.state.out() {
+        } else if (self.threads as u64) < self.state.out()
+            && (!after.thread_refused || self.threads == 0)
+        {
             // jobs that run or are ready hold permits, so there is never a use for more threads than permits out
             let id = self.vacant.pop().unwrap_or_else(|| {
                 self.workers.push(Worker::vacant());
@@ -218,7 +235,6 @@ impl Inner {
             });
             self.threads += 1;
             self.alive += 1;
-            self.peak_threads = self.peak_threads.max(self.threads);
             self.looking += 1;
             after.start = Some(id);
         }
@@ -240,14 +256,15 @@ impl Inner {
 
     /// The thread for `id` did not come to be. The job runs later on another thread; if there is none, the jobs that
     /// wait for one fail.
-    fn thread_refused(&mut self, id: usize, error: io::Error, now: Tick, after: &mut After) {
+    fn thread_refused(&mut self, id: usize, error: io::Error, after: &mut After) {
+        after.thread_refused = true;
         self.threads -= 1;
         self.alive -= 1;
         self.looking -= 1;
         self.vacant.push(id);
         if self.threads == 0 {
             let source = Arc::new(error);
-            self.take_back_ready(true, now, after, |inner, job| {
+            self.take_back_ready(true, after, |inner, job| {
                 inner.lanes[job.header().lane.0 as usize].counts.no_thread += 1;
                 RunError::NoThread { source: Arc::clone(&source) }
             });
@@ -259,11 +276,10 @@ impl Inner {
         self.jobs
     }
 
-    /// Takes admitted jobs that have not started out of `ready`, and returns their permits.
+    /// Takes admitted jobs that have not started out of `ready`, to be refused and give back their permits.
     fn take_back_ready(
         &mut self,
         with_held: bool,
-        now: Tick,
         after: &mut After,
         error: impl Fn(&mut Self, &dyn Job) -> RunError,
     ) {
@@ -273,14 +289,18 @@ impl Inner {
                 continue;
             }
             let error = error(self, &*entry.job);
-            let header = entry.job.header();
-            self.state.release(header.lane, header.weight, || now);
-            after.refused.push((entry.job, error));
+            after.holders.push((entry.job, error));
         }
     }
 
     pub(crate) fn ready(&self) -> impl Iterator<Item = (&Arc<dyn Job>, Tick)> {
         self.ready.iter().map(|entry| (&entry.job, entry.since))
+    }
+
+    /// More threads than could ever run a job each: the capacity went down.
+    #[inline]
+    fn has_surplus(&self) -> bool {
+        self.threads as u64 > self.state.capacity()
     }
 
     pub(crate) fn idle_threads(&self) -> usize {
@@ -316,16 +336,18 @@ impl Core {
             vacant: Vec::new(),
             threads: 0,
             alive: 0,
+            present: 0,
             peak_threads: 0,
             looking: 0,
             jobs: 0,
             mean_run: 0,
             alarm: Alarm::new(),
+            orphaned: false,
             lanes: (0..lanes).map(|_| LaneRecord::default()).collect(),
             quiet: WakerSet::default(),
         };
         let core = Arc::new_cyclic(|me| Core {
-            inner: Mutex::new(inner),
+            inner: CachePadded::new(Mutex::new(inner)),
             ready_hint: AtomicUsize::new(0),
             epoch: parts.time.now(),
             time: parts.time,
@@ -377,9 +399,10 @@ impl Core {
             drop(guard);
             match self.run(after) {
                 Some(next) => guard = next,
-                None => return,
+                None => break,
             }
         }
+        after.thread_refused = false;
     }
 
     /// Does what was collected under the lock. Locks again when that leaves more to be settled.
@@ -392,24 +415,46 @@ impl Core {
         if let Some(at) = after.arm.take().and_then(|tick| tick.to_instant(self.epoch)) {
             self.time.call_at(at, self.me.clone());
         }
-        for thread in after.retire.drain(..) {
-            thread.unpark();
+        if !after.errands.is_empty() {
+            Self::run_errands(&mut after.errands);
         }
-        for (job, error) in after.refused.drain(..) {
-            job.refuse(error);
-        }
-        for (job, error) in after.late.drain(..) {
-            job.time_out(error);
+        if !after.holders.is_empty() {
+            return Some(self.take_permits_back(after));
         }
         if let Some(id) = after.start.take()
             && let Err(error) = self.start_thread(id)
         {
-            let now = self.now();
             let mut guard = self.lock();
-            guard.thread_refused(id, error, now, after);
+            guard.thread_refused(id, error, after);
             return Some(guard);
         }
         mem::take(&mut after.more).then(|| self.lock())
+    }
+
+    #[cold]
+    fn run_errands(errands: &mut Vec<Errand>) {
+        for errand in errands.drain(..) {
+            match errand {
+                Errand::Refuse(job, error) => job.refuse(error),
+                Errand::TimeOut(job, error) => job.time_out(error),
+                Errand::Retire(thread) => thread.unpark(),
+            }
+        }
+    }
+
+    /// Drops the captures of jobs that are refused while they hold a permit; then the permits go home, then they are told.
+    #[cold]
+    fn take_permits_back(&self, after: &mut After) -> MutexGuard<'_, Inner> {
+        for (job, _) in &after.holders {
+            job.discard();
+        }
+        let now = self.now();
+        let mut guard = self.lock();
+        for (job, error) in after.holders.drain(..) {
+            guard.state.release(job.header().lane, job.header().weight, || now);
+            after.errands.push(Errand::Refuse(job, error));
+        }
+        guard
     }
 
     /// Does what [`turn_over`](Self::turn_over) collected, once the result is out.
@@ -448,7 +493,7 @@ impl Core {
         result.map_err(|(error, _job)| error)
     }
 
-    /// Accepts a job whose permit is out already.
+    /// Accepts a job whose permit is out already; when it is refused, the permit is still the caller's to return.
     pub(crate) fn submit_held(&self, job: Arc<dyn Job>) -> Result<(), SubmitError> {
         let now = self.now();
         let mut after = After::default();
@@ -457,8 +502,7 @@ impl Core {
         let id = inner.next_id();
         job.header().set_id(id);
         let request = request_of(&*job);
-        let gone = inner.state.closed() == Some(Closed::Runtime);
-        let cause = if gone {
+        let cause = if inner.orphaned {
             Some(Cause::Closed(Closed::Runtime))
         } else if request.deadline <= now {
             Some(Cause::Deadline)
@@ -472,7 +516,6 @@ impl Core {
             }
             Some(cause) => {
                 inner.state.count_refusal(request.lane, cause);
-                inner.state.release(request.lane, request.weight, || now);
                 Err((SubmitError::Refused(inner.state.acquire_error(&request, cause)), job))
             }
         };
@@ -503,7 +546,7 @@ impl Core {
 
     // ---- what workers do ----
 
-    /// The next ready job, now running on `worker`. Those whose time is up are refused on the way.
+    /// The next ready job, now `worker`'s. One whose time is up it gets only to refuse it.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -512,24 +555,16 @@ impl Core {
         now: Tick,
         after: &mut After,
     ) -> Option<(Arc<dyn Job>, Tick)> {
-        loop {
-            let Ready { job, since, .. } = inner.ready.pop_front()?;
-            let header = job.header();
-            let lane = header.lane;
-            if header.deadline <= now {
-                let request = request_of(&*job);
-                let error = inner.state.acquire_error(&request, Cause::Deadline);
-                inner.state.count_refusal(lane, Cause::Deadline);
-                inner.state.release(lane, header.weight, || now);
-                // what the permit lets in comes to `ready` in turn, or is told
-                after.more |= inner.sort_settled(after);
-                after.refused.push((job, RunError::Refused(error)));
-                continue;
-            }
-            let deadline = self.run_deadline(lane, header.deadline, now);
-            self.started(inner, worker, Arc::clone(&job), since, deadline, now, after);
-            return Some((job, deadline));
-        }
+        let Ready { job, since, .. } = inner.ready.pop_front()?;
+        let header = job.header();
+        let deadline = if header.deadline <= now {
+            header.raise(EXPIRED);
+            Tick::NEVER
+        } else {
+            self.run_deadline(header.lane, header.deadline, now)
+        };
+        self.started(inner, worker, Arc::clone(&job), since, deadline, now, after);
+        Some((job, deadline))
     }
 
     fn run_deadline(&self, lane: LaneId, deadline: Tick, now: Tick) -> Tick {
@@ -552,10 +587,9 @@ impl Core {
         after: &mut After,
     ) {
         let waited = now.since(since);
-        let record = &mut inner.lanes[job.header().lane.0 as usize];
-        record.counts.started += 1;
-        record.waits.record(waited);
-        let running = Running { job, started: now, waited, deadline, timed_out: false };
+        let counted = job.header().flags() & EXPIRED == 0;
+        inner.lanes[job.header().lane.0 as usize].counts.started += u64::from(counted);
+        let running = Running { job, started: now, waited, deadline, timed_out: false, counted };
         inner.workers[worker].running.push(running);
         after.due_at(deadline);
     }
@@ -574,9 +608,13 @@ impl Core {
         let ran = now.since(running.started);
         let record = &mut inner.lanes[header.lane.0 as usize];
         record.end(ending, header.flags(), ran);
-        if ending == Ending::Withdrawn {
-            record.counts.started -= 1;
+        if !matches!(ending, Ending::Finished | Ending::Panicked) {
+            record.counts.started -= u64::from(running.counted);
+            if ending == Ending::Expired {
+                inner.state.count_refusal(header.lane, Cause::Deadline);
+            }
         } else {
+            record.waits.record(running.waited);
             let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).min(1 << 30);
             inner.mean_run = (inner.mean_run * 7 + nanos) / 8;
         }
@@ -585,7 +623,10 @@ impl Core {
 
     /// A worker is there, and is going to look. Called by its thread, once.
     pub(crate) fn arrive(&self, worker: usize, thread: Thread) {
-        self.lock().workers[worker].thread = Some(thread);
+        let mut inner = self.lock();
+        inner.workers[worker].thread = Some(thread);
+        inner.present += 1;
+        inner.peak_threads = inner.peak_threads.max(inner.present);
     }
 
     /// `worker` looks for a job, as it was started, called or had promised to. Without one it is parked from here on:
@@ -599,7 +640,7 @@ impl Core {
         let found = self.take(inner, worker, now, &mut after);
         let look = match found {
             Some((job, deadline)) => Look::Job(job, deadline),
-            None if inner.state.closed().is_some() => {
+            None if inner.state.closed().is_some() || inner.has_surplus() => {
                 self.leave(inner, worker);
                 Look::Leave
             }
@@ -642,6 +683,7 @@ impl Core {
         debug_assert!(place.running.is_empty(), "a thread ended with a job on it");
         inner.vacant.push(worker);
         inner.alive -= 1;
+        inner.present -= 1;
         self.finish(guard, &mut after);
     }
 
@@ -682,10 +724,9 @@ impl Core {
 
     /// A thread that was promised will not come.
     pub(crate) fn thread_lost(&self, id: usize, error: io::Error) {
-        let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
-        guard.thread_refused(id, error, now, &mut after);
+        guard.thread_refused(id, error, &mut after);
         self.finish(guard, &mut after);
     }
 
@@ -693,14 +734,13 @@ impl Core {
 
     /// Admits nothing more, and refuses what has not started.
     pub(crate) fn close(&self, closed: Closed) {
-        let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
         inner.state.close(closed);
         // a permit that was held before stays valid, but without its runtime no job starts
-        let with_held = closed == Closed::Runtime;
-        inner.take_back_ready(with_held, now, &mut after, |inner, job| {
+        inner.orphaned |= closed == Closed::Runtime;
+        inner.take_back_ready(inner.orphaned, &mut after, |inner, job| {
             let cause = Cause::Closed(closed);
             inner.state.count_refusal(job.header().lane, cause);
             RunError::Refused(inner.state.acquire_error(&request_of(job), cause))
@@ -715,7 +755,7 @@ impl Core {
     fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {
         let place = &mut inner.workers[id];
         place.parked = false;
-        after.retire.extend(place.thread.clone());
+        after.errands.extend(place.thread.clone().map(Errand::Retire));
         self.leave(inner, id);
     }
 
@@ -776,8 +816,14 @@ impl Core {
         result
     }
 
-    /// Ends what [`enter_inline`](Self::enter_inline) started.
-    pub(crate) fn leave_inline(&self, worker: usize, lane: LaneId, extra: u64, ending: Ending) {
+    /// Ends what [`enter_inline`](Self::enter_inline) started. What ended is to be looked at, and dropped, later.
+    pub(crate) fn leave_inline(
+        &self,
+        worker: usize,
+        lane: LaneId,
+        extra: u64,
+        ending: Ending,
+    ) -> (Option<Running>, Tick) {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
@@ -787,7 +833,7 @@ impl Core {
             inner.state.release(lane, extra, || now);
         }
         self.finish(guard, &mut after);
-        drop(ended);
+        (ended, now)
     }
 }
 
@@ -842,7 +888,13 @@ impl Engine for Core {
     fn with<R>(&self, f: impl FnOnce(&mut State<Waiter>) -> R) -> R {
         let mut after = After::default();
         let mut guard = self.lock();
-        let result = f(&mut guard.state);
+        let inner = &mut *guard;
+        let result = f(&mut inner.state);
+        while inner.has_surplus() && !inner.idle.is_empty() {
+            // after a resize; of those that idle, the one that has for longest
+            let id = inner.idle.remove(0);
+            self.retire(inner, id, &mut after);
+        }
         self.finish(guard, &mut after);
         result
     }
@@ -889,7 +941,8 @@ impl OnTime for Core {
                 running.timed_out = true;
                 let id = running.job.header().id();
                 let ran = now.since(running.started);
-                after.late.push((Arc::clone(&running.job), RunError::TimedOut { id, ran }));
+                let error = RunError::TimedOut { id, ran };
+                after.errands.push(Errand::TimeOut(Arc::clone(&running.job), error));
             }
         }
         while let Some(&id) = inner.idle.first() {
@@ -915,13 +968,16 @@ impl LaneRecord {
         }
         match ending {
             Ending::Withdrawn => self.counts.cancelled += 1,
+            // counted among the refusals
+            Ending::Expired => {}
             Ending::Panicked => {
                 self.counts.panicked += 1;
                 self.panicked.record(ran);
             }
             Ending::Finished => {
                 self.counts.finished += 1;
-                if flags == 0 { &mut self.finished } else { &mut self.unclaimed }.record(ran);
+                let claimed = flags & (TIMED_OUT | ABANDONED) == 0;
+                if claimed { &mut self.finished } else { &mut self.unclaimed }.record(ran);
             }
         }
     }
@@ -930,10 +986,10 @@ impl LaneRecord {
         LaneJobs {
             name: Arc::clone(name),
             counts: self.counts,
-            waits: self.waits.get(),
-            finished: self.finished.get(),
-            panicked: self.panicked.get(),
-            unclaimed: self.unclaimed.get(),
+            waits: self.waits.clone(),
+            finished: self.finished.clone(),
+            panicked: self.panicked.clone(),
+            unclaimed: self.unclaimed.clone(),
         }
     }
 }

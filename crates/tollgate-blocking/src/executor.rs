@@ -8,6 +8,7 @@ use crate::job::{JobKind, JobName};
 use crate::pool::Handle;
 use crate::run::{Accepted, Run, Way, submit};
 use crate::ticket::Ticket;
+use crate::worker;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -229,9 +230,12 @@ impl JobBuilder<'_> {
     }
 
     /// A permit with these options, when it is this caller's turn. The deadline covers the wait, and then the work.
+    ///
+    /// From inside a job of the same pool it does not wait, since the job may hold what it would wait for: when no permit
+    /// is free, it is refused as [`AcquireError::QueueFull`] with a bound of 0.
     pub fn acquire(self) -> Acquire {
         let inner = engine::Acquire::new(Arc::clone(self.executor.core()), self.request());
-        Acquire { inner, options: Some(self.options) }
+        Acquire { inner, options: Some(self.options), polled: false }
     }
 
     /// A permit with these options, if it can be had without waiting.
@@ -263,18 +267,46 @@ impl JobBuilder<'_> {
 pub struct Acquire {
     inner: engine::Acquire<Core>,
     options: Option<Options>,
+    polled: bool,
+}
+
+impl Acquire {
+    /// The first poll, when it comes from a worker of the same pool.
+    fn without_waiting(&self) -> Option<Result<engine::Permit<Core>, AcquireError>> {
+        let core = self.inner.engine();
+        worker::current(core)?;
+        let refused = match engine::try_acquire(core, *self.inner.request()) {
+            Ok(permit) => return Some(Ok(permit)),
+            Err(refused) => refused,
+        };
+        let weight = self.inner.request().weight;
+        Some(Err(match refused {
+            TryAcquireError::Deadline { lane } => AcquireError::Deadline { lane },
+            TryAcquireError::Closed { lane, what } => AcquireError::Closed { lane, what },
+            TryAcquireError::TooLarge { lane, limit, .. } => {
+                AcquireError::TooLarge { lane, weight, limit }
+            }
+            TryAcquireError::ZeroWeight { lane } => AcquireError::ZeroWeight { lane },
+            _ => {
+                let lane = Arc::clone(core.lane_name(self.inner.request().lane));
+                AcquireError::QueueFull { lane, max_waiting: 0 }
+            }
+        }))
+    }
 }
 
 impl Future for Acquire {
     type Output = Result<Permit, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let result = std::task::ready!(Pin::new(&mut self.inner).poll(cx));
-        let options = self.options.take();
-        Poll::Ready(result.map(|inner| Permit {
-            inner,
-            options: options.expect("taken once: the inner future panics when it is polled again"),
-        }))
+        assert!(self.options.is_some(), "an acquire was polled after it had completed");
+        let first = !std::mem::replace(&mut self.polled, true);
+        let result = match first.then(|| self.without_waiting()).flatten() {
+            Some(result) => result,
+            None => std::task::ready!(Pin::new(&mut self.inner).poll(cx)),
+        };
+        let options = self.options.take().expect("seen above");
+        Poll::Ready(result.map(|inner| Permit { inner, options }))
     }
 }
 

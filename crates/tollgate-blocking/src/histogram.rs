@@ -3,53 +3,54 @@
 use std::fmt;
 use std::time::Duration;
 
+type Buckets = hdrhistogram::Histogram<u64>;
+
 /// A distribution of times, in buckets of 1 % width at most.
-#[derive(Clone)]
-pub struct Histogram(hdrhistogram::Histogram<u64>);
+///
+/// An empty one takes no memory: a pool may have a thousand lanes.
+#[derive(Clone, Default)]
+pub struct Histogram(Option<Box<Buckets>>);
 
 impl Histogram {
-    fn new() -> Self {
-        // two digits are always valid
-        Histogram(hdrhistogram::Histogram::new(2).expect("two significant digits are in range"))
-    }
-
-    fn record(&mut self, span: Duration) {
+    #[inline]
+    pub(crate) fn record(&mut self, span: Duration) {
         let nanos = u64::try_from(span.as_nanos()).unwrap_or(u64::MAX);
+        // two digits are always valid
+        let new = || Box::new(Buckets::new(2).expect("two significant digits are in range"));
         // it grows to hold the value; what it can't hold is 292 years
-        let _ = self.0.record(nanos.min(i64::MAX as u64));
+        let _ = self.0.get_or_insert_with(new).record(nanos.min(i64::MAX as u64));
     }
 
     /// How many times were recorded.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.len()
+        self.0.as_ref().map_or(0, |buckets| buckets.len())
     }
 
     /// The time that the share `quantile`, from 0 to 1, of all did not exceed; zero when there are none.
     #[must_use]
     pub fn quantile(&self, quantile: f64) -> Duration {
-        if self.0.is_empty() {
-            return Duration::ZERO;
-        }
-        Duration::from_nanos(self.0.value_at_quantile(quantile.clamp(0.0, 1.0)))
+        let Some(buckets) = &self.0 else { return Duration::ZERO };
+        Duration::from_nanos(buckets.value_at_quantile(quantile.clamp(0.0, 1.0)))
     }
 
     /// The longest time, to the width of a bucket.
     #[must_use]
     pub fn max(&self) -> Duration {
-        Duration::from_nanos(self.0.max())
+        Duration::from_nanos(self.0.as_ref().map_or(0, |buckets| buckets.max()))
     }
 
     /// The mean time.
     #[must_use]
     pub fn mean(&self) -> Duration {
-        Duration::from_nanos(self.0.mean() as u64)
+        Duration::from_nanos(self.0.as_ref().map_or(0, |buckets| buckets.mean() as u64))
     }
 
     /// The buckets that hold something: the longest time in each, and how many.
     pub fn buckets(&self) -> impl Iterator<Item = (Duration, u64)> + '_ {
         self.0
-            .iter_recorded()
+            .iter()
+            .flat_map(|buckets| buckets.iter_recorded())
             .map(|step| (Duration::from_nanos(step.value_iterated_to()), step.count_at_value()))
     }
 }
@@ -79,20 +80,5 @@ impl serde::Serialize for Histogram {
         out.serialize_field("p999", &self.quantile(0.999))?;
         out.serialize_field("max", &self.max())?;
         out.end()
-    }
-}
-
-/// A histogram that takes no memory until it is used: a pool may have a thousand lanes.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Lazy(Option<Box<Histogram>>);
-
-impl Lazy {
-    #[inline]
-    pub(crate) fn record(&mut self, span: Duration) {
-        self.0.get_or_insert_with(|| Box::new(Histogram::new())).record(span);
-    }
-
-    pub(crate) fn get(&self) -> Histogram {
-        self.0.as_deref().cloned().unwrap_or_else(Histogram::new)
     }
 }

@@ -36,8 +36,16 @@ pub(crate) fn submit<R>(
     let result = match way {
         Way::Held(permit) => {
             // from here on the job answers for the permit
-            let _ = permit.disarm();
-            core.submit_held(Arc::clone(cell) as _).map(|()| Accepted::Pool(None))
+            let (engine, lane, weight) = permit.disarm();
+            match core.submit_held(Arc::clone(cell) as _) {
+                Ok(()) => Ok(Accepted::Pool(None)),
+                Err(error) => {
+                    // it comes back when the captures are gone
+                    cell.leave(true);
+                    drop(Permit::adopt(engine, lane, weight));
+                    return Err(error);
+                }
+            }
         }
         Way::Admission => match worker::current(core) {
             None => core.submit(Arc::clone(cell) as _).map(Accepted::Pool),
@@ -55,11 +63,18 @@ fn run_inline<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize) -> Resul
     let (lane, weight) = (cell.header().lane, cell.header().weight);
     let job = Arc::clone(cell) as _;
     let inline = core.enter_inline(id, &job, worker::held(lane))?;
-    worker::holding(lane, weight, || {
-        job.run(core, inline.deadline, &mut |ending| {
-            core.leave_inline(id, lane, inline.extra, ending);
-        });
+    // the outer closure may have entered another runtime
+    let _runtime = core.owner.enter();
+    let mut ended = None;
+    worker::hold(lane, weight);
+    job.run(core, inline.deadline, &mut |ending| {
+        worker::let_go();
+        let (running, now) = core.leave_inline(id, lane, inline.extra, ending);
+        ended = running.map(|running| (running, now, ending));
     });
+    if let Some((running, now, ending)) = ended {
+        worker::warn_if_slow(core, &*running.job, running.started, now, ending);
+    }
     Ok(())
 }
 
@@ -100,9 +115,8 @@ impl<R> Run<R> {
     }
 
     fn start(&mut self, way: Way, waker: &Waker) -> Poll<Result<R, RunError>> {
-        if worker::current(&self.core).is_none() {
-            // the cell is not shared yet: this only leaves the waker
-            let _ = self.cell.poll(waker);
+        if matches!(way, Way::Held(_)) || worker::current(&self.core).is_none() {
+            self.cell.prime(waker.clone());
         }
         match submit(&self.core, &self.cell, way) {
             Ok(Accepted::Pool(key)) => {

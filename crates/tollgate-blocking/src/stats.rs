@@ -1,6 +1,6 @@
 //! What a pool tells about itself.
 
-use crate::cell::{ABANDONED, Job, TIMED_OUT};
+use crate::cell::{ABANDONED, Job, STARTED, TIMED_OUT};
 use crate::core::{Core, Inner, Waiter};
 use crate::histogram::Histogram;
 use crate::job::{JobId, JobKind, JobName};
@@ -112,6 +112,10 @@ impl Inner {
         });
         let running = self.workers.iter().flat_map(|worker| &worker.running).map(|running| {
             let flags = running.job.header().flags();
+            if flags & STARTED == 0 {
+                // a worker has it, and is about to start or to refuse it
+                return JobInfo::new(core, &*running.job, JobState::Queued, running.waited, None);
+            }
             let state = if flags & TIMED_OUT != 0 {
                 JobState::TimedOut
             } else if flags & ABANDONED != 0 {

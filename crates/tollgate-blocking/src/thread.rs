@@ -1,6 +1,8 @@
 //! How a pool's threads are made.
 
+use crate::cell::quietly;
 use crate::core::Core;
+use crate::sync::Mutex;
 use crate::worker;
 use std::fmt;
 use std::io;
@@ -21,21 +23,63 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn start(&self, core: Arc<Core>, id: usize) -> io::Result<()> {
+        let promise = Arc::new(Promise { core, id, state: Mutex::new(State::Offered) });
         let thread = WorkerThread {
             name: format!("{}-{id}", self.name),
             stack_size: self.stack_size,
-            place: Some((core, id)),
+            promise: Arc::clone(&promise),
         };
-        match &self.handler {
-            Some(handler) => {
-                // a handler that panics has started no thread
-                let call = std::panic::AssertUnwindSafe(|| handler(thread));
-                std::panic::catch_unwind(call)
-                    .unwrap_or_else(|_| Err(io::Error::other("the spawn handler panicked")))
-            }
+        // the standard library panics where it is asked for a stack that it can't describe
+        let answer = quietly(|| match &self.handler {
+            Some(handler) => handler(thread),
             None => spawn(thread),
+        });
+        promise.answered(
+            answer.unwrap_or_else(|| Err(io::Error::other("the start of the thread panicked"))),
+        )
+    }
+}
+
+/// A thread that the pool counts on. Whatever becomes of it, the pool is told once when it does not come.
+struct Promise {
+    core: Arc<Core>,
+    id: usize,
+    state: Mutex<State>,
+}
+
+#[derive(Clone, Copy)]
+enum State {
+    /// Its start has not been answered.
+    Offered,
+    /// Its start was answered, and it has not come yet.
+    Due,
+    /// It has come.
+    Kept,
+    /// It will not come.
+    Broken,
+}
+
+impl Promise {
+    /// The start was answered: says whether the thread will come, or has.
+    fn answered(&self, answer: io::Result<()>) -> io::Result<()> {
+        let mut state = self.state.lock();
+        match (*state, answer) {
+            (State::Kept, _) => Ok(()),
+            (State::Broken, Ok(())) => Err(dropped()),
+            (State::Offered | State::Due, Ok(())) => {
+                *state = State::Due;
+                Ok(())
+            }
+            (_, Err(error)) => {
+                *state = State::Broken;
+                Err(error)
+            }
         }
     }
+}
+
+fn dropped() -> io::Error {
+    io::Error::other("the thread was dropped before it ran")
 }
 
 #[cfg(not(tollgate_loom))]
@@ -60,7 +104,7 @@ fn spawn(thread: WorkerThread) -> io::Result<()> {
 pub struct WorkerThread {
     name: String,
     stack_size: Option<usize>,
-    place: Option<(Arc<Core>, usize)>,
+    promise: Arc<Promise>,
 }
 
 impl WorkerThread {
@@ -77,17 +121,30 @@ impl WorkerThread {
     }
 
     /// Runs the pool's jobs on the calling thread, until the pool has no more use for it.
-    pub fn run(mut self) {
-        if let Some((core, id)) = self.place.take() {
-            worker::run(&core, id);
+    ///
+    /// Returns at once when the spawn handler had answered with an error meanwhile.
+    pub fn run(self) {
+        let mut state = self.promise.state.lock();
+        if matches!(*state, State::Offered | State::Due) {
+            *state = State::Kept;
+            drop(state);
+            worker::run(&self.promise.core, self.promise.id);
         }
     }
 }
 
 impl Drop for WorkerThread {
     fn drop(&mut self) {
-        if let Some((core, id)) = self.place.take() {
-            core.thread_lost(id, io::Error::other("the thread was not started"));
+        let mut state = self.promise.state.lock();
+        let before = *state;
+        if matches!(before, State::Offered | State::Due) {
+            *state = State::Broken;
+        }
+        drop(state);
+        match before {
+            // whoever started it is about to ask; it may have run to its end by then
+            State::Offered | State::Broken | State::Kept => {}
+            State::Due => self.promise.core.thread_lost(self.promise.id, dropped()),
         }
     }
 }

@@ -1,10 +1,9 @@
 //! What a thread of a pool does.
 
-use crate::cell::{Ending, Job};
+use crate::cell::{Ending, Job, quietly};
 use crate::core::{After, Called, Core, Look};
 use crate::sync;
 use std::cell::{Cell, RefCell};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use tollgate_admission::engine::{LaneId, Tick};
 
@@ -56,31 +55,39 @@ pub(crate) fn held(lane: LaneId) -> u64 {
     })
 }
 
-/// Calls `f` with this permit among those that the thread holds.
+/// A closure is to run on this thread under a permit: until [`let_go`], work that it submits may use it.
 #[inline]
-pub(crate) fn holding(lane: LaneId, weight: u64, f: impl FnOnce()) {
+pub(crate) fn hold(lane: LaneId, weight: u64) {
     HELD.with(|held| held.borrow_mut().push(Held { lane, weight }));
-    // closures that panic are caught inside
-    f();
+}
+
+/// The innermost closure has ended, and its permit is about to go home: whoever is woken by its result, on this thread
+/// perhaps, runs under it no more.
+#[inline]
+pub(crate) fn let_go() {
     HELD.with(|held| held.borrow_mut().pop());
 }
 
 /// Runs jobs until there is no more use for the thread.
 pub(crate) fn run(core: &Arc<Core>, id: usize) {
-    let _runtime = core.owner.enter();
-    WORKER.with(|worker| worker.set(Some((address(core), id))));
+    let runtime = core.owner.enter();
+    // the thread may be a job of another pool's, whose permits are not this one's
+    let outer = WORKER.with(|worker| worker.replace(Some((address(core), id))));
+    let outer_held = HELD.with(RefCell::take);
     core.arrive(id, sync::current());
     call_hook(core.threads.on_start.as_deref());
     work(core, id);
     call_hook(core.threads.on_stop.as_deref());
-    WORKER.with(|worker| worker.set(None));
+    HELD.with(|held| held.replace(outer_held));
+    WORKER.with(|worker| worker.set(outer));
+    drop(runtime);
     core.gone(id);
 }
 
 fn call_hook(hook: Option<&(dyn Fn() + Send + Sync)>) {
     if let Some(hook) = hook {
-        // the panic hook has reported it; the thread's jobs are not to suffer
-        let _ = catch_unwind(AssertUnwindSafe(hook));
+        // the thread's jobs are not to suffer
+        quietly(hook);
     }
 }
 
@@ -120,13 +127,12 @@ fn run_jobs(
     while let Some((job, deadline)) = next.take() {
         streak += 1;
         let mut ended = None;
-        let (lane, weight) = (job.header().lane, job.header().weight);
-        holding(lane, weight, || {
-            job.run(core, deadline, &mut |ending| {
-                let turn = core.turn_over(id, &job, ending, after);
-                next = turn.next;
-                ended = turn.ended.map(|running| (running, turn.now, ending));
-            });
+        hold(job.header().lane, job.header().weight);
+        job.run(core, deadline, &mut |ending| {
+            let_go();
+            let turn = core.turn_over(id, &job, ending, after);
+            next = turn.next;
+            ended = turn.ended.map(|running| (running, turn.now, ending));
         });
         core.settle(after);
         if let Some((running, now, ending)) = ended {
@@ -154,8 +160,10 @@ pub(crate) fn warn_if_slow(core: &Core, job: &dyn Job, started: Tick, now: Tick,
         let header = job.header();
         let ran = now.since(started);
         let warn_after = core.timing(header.lane).warn_after;
-        if ending != Ending::Withdrawn && warn_after.is_some_and(|span| ran > span) {
-            let call = AssertUnwindSafe(|| {
+        let has_run = matches!(ending, Ending::Finished | Ending::Panicked);
+        if has_run && warn_after.is_some_and(|span| ran > span) {
+            // a subscriber's panic is not to harm the worker
+            quietly(|| {
                 tracing::warn!(
                     job = %header.id(),
                     name = header.name.as_str(),
@@ -166,8 +174,6 @@ pub(crate) fn warn_if_slow(core: &Core, job: &dyn Job, started: Tick, now: Tick,
                     "a job took longer than its lane expects"
                 );
             });
-            // a subscriber's panic is not to harm the worker
-            let _ = catch_unwind(call);
         }
     }
 }

@@ -237,7 +237,10 @@ fn a_task_timeout_that_meets_the_end_of_its_job_tells_one_story() {
         let ticket = pool.executor("lane").unwrap().submit(|| 1).unwrap();
         time.pass(2);
         match ticket.join() {
-            Ok(1) | Err(RunError::TimedOut { .. }) => {}
+            // the last: the worker had the job, and had not started it
+            Ok(1)
+            | Err(RunError::TimedOut { .. } | RunError::Refused(AcquireError::Deadline { .. })) => {
+            }
             other => panic!("{other:?}"),
         }
         shut_down(&pool);

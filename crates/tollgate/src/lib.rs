@@ -52,7 +52,9 @@ pub use tollgate_blocking as blocking;
 
 /// What most programs need.
 pub mod prelude {
-    pub use tollgate_admission::{AcquireError, Budget, Deadline, Lane, LaneConfig, TryAcquireError};
+    pub use tollgate_admission::{
+        AcquireError, Budget, Deadline, Lane, LaneConfig, TryAcquireError,
+    };
     pub use tollgate_blocking::{
         BlockingPool, Executor, JobContext, JobKind, LanePolicy, RunError, ShutdownReport,
         SubmitError, Ticket,

@@ -4,8 +4,9 @@
 //! was built earlier is used.
 
 use std::fs;
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Child, ChildStderr, Command, Output, Stdio};
 
 use serde_json::Value;
 use tempfile::TempDir;
@@ -210,33 +211,36 @@ fn an_output_that_cannot_be_written_is_refused_before_the_run() {
     assert_refuses(command, "figures.json");
 }
 
+#[test]
+fn a_wrong_answer_fails_the_run() {
+    let (corpus, run) = (corpus(), Run::new());
+    let mut command = run.command(corpus.path());
+    command.args(["--seconds-per-step", "0.2"]);
+    let under_load = UnderLoad::start(command);
+    // The serial pass is over, so from now on this file's hash is another one.
+    fs::write(corpus.path().join("medium"), "changed").expect("a file can be written");
+
+    let output = under_load.end();
+    assert_eq!(output.status.code(), Some(1), "{}\n{}", stdout(&output), stderr(&output));
+    assert!(stdout(&output).contains("self-check FAILED"), "{}", stdout(&output));
+    assert!(stdout(&output).contains("medium"), "{}", stdout(&output));
+    assert_eq!(run.figures()["self_check"]["ok"], false);
+}
+
 #[cfg(unix)]
 #[test]
 fn ctrl_c_ends_a_run_gracefully() {
-    use std::io::{BufRead as _, BufReader, Read as _};
-    use std::process::Stdio;
-
     let (corpus, run) = (corpus(), Run::new());
     let mut command = run.command(corpus.path());
-    command.args(["--seconds-per-step", "1"]).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().expect("the example starts");
+    command.args(["--seconds-per-step", "1"]);
+    let under_load = UnderLoad::start(command);
+    let id = under_load.child.id().to_string();
+    let kill = Command::new("kill").args(["-INT", &id]).status().expect("kill can be run");
+    assert!(kill.success());
 
-    // The capacity is known, so the first step is under way.
-    let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
-    let mut line = String::new();
-    while !line.starts_with("[1/") {
-        line.clear();
-        let read = stderr.read_line(&mut line).expect("stderr is text");
-        assert_ne!(read, 0, "the example ended without measuring the capacity");
-    }
-    let kill = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
-    assert!(kill.expect("kill runs").success());
-
-    let mut said = String::new();
-    stderr.read_to_string(&mut said).expect("stderr is text");
-    let output = child.wait_with_output().expect("the example ends");
-    assert_eq!(output.status.code(), Some(130), "{said}\n{}", stdout(&output));
-    assert!(said.contains("shutting down gracefully"), "{said}");
+    let output = under_load.end();
+    assert_eq!(output.status.code(), Some(130), "{}\n{}", stdout(&output), stderr(&output));
+    assert!(stderr(&output).contains("shutting down gracefully"), "{}", stderr(&output));
     assert!(stdout(&output).contains("shutdown"), "{}", stdout(&output));
 
     let figures = run.figures();
@@ -244,4 +248,31 @@ fn ctrl_c_ends_a_run_gracefully() {
     assert_eq!(figures["self_check"]["ok"], true);
     assert_eq!(figures["shutdown"]["complete"], true);
     assert!(figures["steps"].as_array().is_some_and(|steps| steps.len() < 2 * LOADS.len()));
+}
+
+/// The example, once it knows its capacity: the first step is under way.
+struct UnderLoad {
+    child: Child,
+    stderr: BufReader<ChildStderr>,
+    said: Vec<u8>,
+}
+
+impl UnderLoad {
+    fn start(mut command: Command) -> Self {
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().expect("the example starts");
+        let mut stderr = BufReader::new(child.stderr.take().expect("stderr is piped"));
+        let mut said = String::new();
+        while !said.contains("[1/") {
+            let read = stderr.read_line(&mut said).expect("stderr is text");
+            assert_ne!(read, 0, "the example ended without measuring the capacity: {said}");
+        }
+        Self { child, stderr, said: said.into_bytes() }
+    }
+
+    fn end(mut self) -> Output {
+        self.stderr.read_to_end(&mut self.said).expect("stderr can be read");
+        let output = self.child.wait_with_output().expect("the example ends");
+        Output { stderr: self.said, ..output }
+    }
 }

@@ -23,5 +23,5 @@ pub use crate::sync::{Mutex, MutexGuard};
 pub use alarm::Alarm;
 pub use shell::{Acquire, Engine, Permit, Resizable, try_acquire};
 pub use slab::Key;
-pub use state::{Attempt, Cause, Entered, LaneId, Outcome, Request, State, Status, Tick};
+pub use state::{Attempt, Cause, Entered, LaneId, Outcome, Request, Settled, State, Status, Tick};
 pub use wake::{WakeList, WakerSet};

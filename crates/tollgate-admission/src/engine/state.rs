@@ -47,8 +47,9 @@ impl Tick {
     /// `self + span`; what does not fit is [`Tick::NEVER`].
     #[must_use]
     pub fn after(self, span: Duration) -> Tick {
-        u64::try_from(span.as_nanos())
-            .map_or(Tick::NEVER, |nanos| Tick(self.0.saturating_add(nanos)))
+        // in 64 bits throughout: this is on the path of every job
+        let seconds = span.as_secs().saturating_mul(1_000_000_000);
+        Tick(seconds.saturating_add(u64::from(span.subsec_nanos())).saturating_add(self.0))
     }
 
     /// When `deadline` passes, counted from `epoch`: what lies before it has passed at every valid reading.
@@ -142,6 +143,42 @@ pub enum Entered<W> {
     Refused(Cause, W),
 }
 
+/// A waiter whose fate is decided, as [`State::announce`] shows it. Unless it is [taken](Self::take), it stays under its
+/// key until its owner collects it.
+#[derive(Debug)]
+pub struct Settled<'a, W> {
+    waiters: &'a mut Slab<W>,
+    index: u32,
+    outcome: Outcome,
+}
+
+impl<W> Settled<'_, W> {
+    /// Its key.
+    pub fn key(&self) -> Key {
+        self.waiters.key(self.index)
+    }
+
+    /// What was decided. Whoever takes a waiter that was granted answers for the permit.
+    pub fn outcome(&self) -> Outcome {
+        self.outcome
+    }
+
+    /// When it was queued.
+    pub fn since(&self) -> Tick {
+        self.waiters[self.index].since
+    }
+
+    /// What waits; `None` if it was taken before.
+    pub fn waiter(&mut self) -> Option<&mut W> {
+        self.waiters[self.index].waiter.as_mut()
+    }
+
+    /// Takes it out and frees its place.
+    pub fn take(self) -> Option<W> {
+        self.waiters.remove(self.index)
+    }
+}
+
 /// Where a waiter stands, as its owner sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Status {
@@ -183,6 +220,8 @@ struct Lane {
     protects: u64,
     /// How many younger borrowers have passed the head.
     bypassed: u32,
+    /// In the tree of heads that may not be passed any more.
+    stuck: bool,
     peak: u64,
     admitted: u64,
     refused: Refused,
@@ -202,6 +241,7 @@ impl Lane {
             kept_idle,
             protects: kept_idle,
             bypassed: 0,
+            stuck: false,
             peak: 0,
             admitted: 0,
             refused: Refused::default(),
@@ -352,7 +392,7 @@ impl<W> State<W> {
     pub fn next_deadline(&self) -> Tick {
         let timeout = Tick(self.timeouts.earliest());
         match self.deadlines.peek() {
-            // a stale entry only makes this too early, which costs one idle call
+            // the entry of one that left only makes this too early, which costs one idle call
             Some(&Reverse((deadline, _))) => timeout.min(deadline),
             None => timeout,
         }
@@ -591,16 +631,23 @@ impl<W> State<W> {
     /// now or after it has unlocked in between, and tells each one outside the lock.
     #[inline]
     pub fn next_settled(&mut self) -> Option<(Key, Outcome)> {
+        self.announce().map(|settled| (settled.key(), settled.outcome()))
+    }
+
+    /// Like [`next_settled`](Self::next_settled), with access to the waiter, and the choice to take it out at once.
+    #[inline]
+    pub fn announce(&mut self) -> Option<Settled<'_, W>> {
         if self.settled.is_empty() && !self.settle_refused() {
             return None;
         }
         let index = self.settled.head;
-        let Place::Settled(outcome) = self.waiters[index].place else {
+        self.settled.unlink(&mut self.waiters, index);
+        let slot = &mut self.waiters[index];
+        let Place::Settled(outcome) = slot.place else {
             unreachable!("only settled waiters are in the list of the settled")
         };
-        self.settled.unlink(&mut self.waiters, index);
-        self.waiters[index].place = Place::Announced(outcome);
-        Some((self.waiters.key(index), outcome))
+        slot.place = Place::Announced(outcome);
+        Some(Settled { waiters: &mut self.waiters, index, outcome })
     }
 
     /// Admits nothing more. Whoever waits is refused as `closed`, through [`next_settled`](Self::next_settled).
@@ -660,6 +707,7 @@ impl<W> State<W> {
                 self.refuse_too_large(index);
             }
             self.refresh(index);
+            self.refresh_timeout(index);
         }
         self.settle_due(now);
         Ok(())
@@ -769,6 +817,7 @@ impl<W> State<W> {
     fn new_head(&mut self, index: usize) {
         self.lanes[index].bypassed = 0;
         self.refresh(index);
+        self.refresh_timeout(index);
     }
 
     /// Recomputes where a lane stands and what it withholds, after anything these depend on changed.
@@ -776,8 +825,7 @@ impl<W> State<W> {
         let lane = &self.lanes[index];
         let open = self.is_open(index);
         let kept_idle = if open { lane.config.kept.saturating_sub(lane.running) } else { 0 };
-        let (mut standing, mut protects, mut entry, mut timeout) =
-            (Standing::Out, kept_idle, None, None);
+        let (mut standing, mut protects, mut entry) = (Standing::Out, kept_idle, None);
         if open && !lane.queue.is_empty() {
             let head = &self.waiters[lane.queue.head];
             standing = lane.standing_of(head.weight);
@@ -789,43 +837,51 @@ impl<W> State<W> {
                 protects = lane.config.reserved - lane.running;
             }
             entry = Some(Entry { arrival: head.arrival, need });
-            // never is not an entry: an empty leaf reads as never
-            timeout = lane
-                .config
-                .queue_timeout
-                .map(|span| head.since.after(span))
-                .filter(|&at| at != Tick::NEVER)
-                .map(|at| Entry { arrival: at.0, need: 0 });
         }
         // wrapping: half-way through a resize the sums may pass u64::MAX, at its end they are at most the capacity
         self.kept_idle = self.kept_idle.wrapping_sub(lane.kept_idle).wrapping_add(kept_idle);
         self.protected = self.protected.wrapping_sub(lane.protects).wrapping_add(protects);
-        let bypassed = lane.bypassed;
+        let stuck = standing == Standing::Borrowing && lane.bypassed >= self.max_bypass;
         let lane = &mut self.lanes[index];
         lane.kept_idle = kept_idle;
         lane.protects = protects;
         let before = std::mem::replace(&mut lane.standing, standing);
-        if before != standing {
-            match before {
-                Standing::Out => {}
-                Standing::Kept => self.kept.set(index, None),
-                Standing::Reserved => self.reserved.set(index, None),
-                Standing::Borrowing => {
-                    self.borrowing.set(index, None);
-                    self.stuck.set(index, None);
-                }
-            }
+        let was_stuck = std::mem::replace(&mut lane.stuck, stuck);
+        if before != standing
+            && let Some(tree) = self.tree(before)
+        {
+            tree.set(index, None);
         }
+        if let Some(tree) = self.tree(standing) {
+            tree.set(index, entry);
+        }
+        if stuck || was_stuck {
+            self.stuck.set(index, entry.filter(|_| stuck));
+        }
+    }
+
+    #[inline]
+    fn tree(&mut self, standing: Standing) -> Option<&mut Tree> {
         match standing {
-            Standing::Out => {}
-            Standing::Kept => self.kept.set(index, entry),
-            Standing::Reserved => self.reserved.set(index, entry),
-            Standing::Borrowing => {
-                self.borrowing.set(index, entry);
-                self.stuck.set(index, entry.filter(|_| bypassed >= self.max_bypass));
-            }
+            Standing::Out => None,
+            Standing::Kept => Some(&mut self.kept),
+            Standing::Reserved => Some(&mut self.reserved),
+            Standing::Borrowing => Some(&mut self.borrowing),
         }
-        self.timeouts.set(index, timeout);
+    }
+
+    /// Recomputes when the lane's queue timeout is due, after its head or its configuration changed.
+    fn refresh_timeout(&mut self, index: usize) {
+        let lane = &self.lanes[index];
+        let due = match lane.config.queue_timeout {
+            Some(span) if !lane.queue.is_empty() && self.is_open(index) => {
+                self.waiters[lane.queue.head].since.after(span)
+            }
+            _ => Tick::NEVER,
+        };
+        // never is not an entry: an empty leaf reads as never
+        let entry = (due != Tick::NEVER).then_some(Entry { arrival: due.0, need: 0 });
+        self.timeouts.set(index, entry);
     }
 
     /// Whether a borrower that arrived at `arrival` may go now; counts it against the heads it passes.
@@ -841,6 +897,7 @@ impl<W> State<W> {
                 let lane = &mut lanes[index];
                 lane.bypassed += 1;
                 if lane.bypassed >= *max_bypass {
+                    lane.stuck = true;
                     let arrival = waiters[lane.queue.head].arrival;
                     stuck.set(index, Some(Entry { arrival, need: 0 }));
                 }
@@ -966,7 +1023,10 @@ impl<W> State<W> {
     fn sweep_deadlines(&mut self) {
         /// Below this a sweep is not worth its call.
         const FEW: usize = 64;
-        if self.deadlines.len() > 2 * self.with_deadline + FEW {
+        if self.with_deadline == 0 {
+            // few are left, or they would have been swept before
+            self.deadlines.clear();
+        } else if self.deadlines.len() > 2 * self.with_deadline + FEW {
             let waiters = &self.waiters;
             self.deadlines.retain(|Reverse((_, key))| {
                 waiters.get(*key).is_some_and(|slot| slot.place == Place::Waiting)
@@ -985,6 +1045,7 @@ impl<W> State<W> {
     /// A lane takes no more part; its waiters are refused one by one as they are announced.
     fn withdraw(&mut self, index: usize) {
         self.refresh(index);
+        self.refresh_timeout(index);
         if !self.lanes[index].queue.is_empty() {
             self.refusing.push(index as u32);
         }

@@ -59,8 +59,10 @@ enum Transition {
     },
     Close,
     Stats,
+    /// Whoever is told leaves its place at once, or when it is collected.
     Announce {
         most: usize,
+        take: bool,
     },
 }
 
@@ -127,7 +129,9 @@ impl ReferenceStateMachine for Machine {
 
     fn init_state() -> BoxedStrategy<Model> {
         let bypass = prop_oneof![4 => 0_u32..4, 1 => Just(u32::MAX)];
-        (1_usize..6, select(SCALES.to_vec()), bypass)
+        // few and many lanes: the state keeps them differently
+        let lanes = prop_oneof![4 => 1_usize..6, 1 => 9_usize..12];
+        (lanes, select(SCALES.to_vec()), bypass)
             .prop_flat_map(|(lanes, scale, bypass)| (numbers(lanes, scale), Just(bypass)))
             .prop_map(|((capacity, numbers), bypass)| Model::new(capacity, numbers, bypass))
             .boxed()
@@ -167,7 +171,12 @@ impl ReferenceStateMachine for Machine {
             ),
             (1, model.lanes().prop_map(|lane| Transition::CloseLane { lane }).boxed()),
             (2, Just(Transition::Stats).boxed()),
-            (12, (1_usize..6).prop_map(|most| Transition::Announce { most }).boxed()),
+            (
+                12,
+                (1_usize..6, any::<bool>())
+                    .prop_map(|(most, take)| Transition::Announce { most, take })
+                    .boxed(),
+            ),
         ];
         if model.waiters.len() > 4 && model.clock > 20 {
             some.push((1, Just(Transition::Close).boxed()));
@@ -256,6 +265,8 @@ struct Owner {
     waiters: BTreeMap<u64, Mine>,
     permits: BTreeMap<u64, (usize, u64)>,
     told: BTreeSet<u64>,
+    /// Told, and out of their places.
+    taken: BTreeMap<u64, Outcome>,
     last_id: u64,
     /// Per lane, the newest waiter that was told of its grant.
     last_granted: Vec<u64>,
@@ -300,6 +311,7 @@ impl Owner {
             waiters: BTreeMap::new(),
             permits: BTreeMap::new(),
             told: BTreeSet::new(),
+            taken: BTreeMap::new(),
             last_id: 0,
             last_granted: vec![0; lanes],
             refused: vec![Refused::default(); lanes],
@@ -346,8 +358,28 @@ impl Owner {
         self.waiters.remove(&id).expect("the id is of a waiter")
     }
 
+    /// Where a waiter stands, in its place or out of it.
+    fn status(&self, id: u64) -> Status {
+        let status = self.state.status(self.waiters[&id].key);
+        match self.taken.get(&id) {
+            Some(&outcome) => {
+                assert_eq!(status, Status::Gone, "a place was not freed");
+                Status::Settled(outcome)
+            }
+            None => status,
+        }
+    }
+
     fn cancel(&mut self, id: u64, now: Tick) {
-        let Mine { key, lane, .. } = self.forget(id);
+        let Mine { key, lane, weight } = self.forget(id);
+        if let Some(outcome) = self.taken.remove(&id) {
+            assert_eq!(self.state.cancel(key, || now), None, "an old key does nothing");
+            match outcome {
+                Outcome::Granted => self.state.release(lane_id(lane), weight, || now),
+                Outcome::Refused(cause) => count(&mut self.refused[lane], cause),
+            }
+            return;
+        }
         let before = self.state.status(key);
         let closed = self.state.closed_lane(lane_id(lane)).is_some();
         // nothing is freed by one that was only not told yet, so the clock need not be read
@@ -366,32 +398,44 @@ impl Owner {
 
     fn collect(&mut self, id: u64) {
         let key = self.waiters[&id].key;
-        if self.state.status(key) == Status::Waiting {
+        if self.status(id) == Status::Waiting {
             assert_eq!(self.state.collect(key), None, "whoever waits cannot be collected");
-            self.announce(usize::MAX);
+            self.announce(usize::MAX, false);
         }
         let Mine { lane, weight, .. } = self.forget(id);
-        let (outcome, waiter) = self.state.collect(key).expect("it is settled");
-        assert_eq!(waiter, Some(id));
+        let outcome = self.taken.remove(&id).unwrap_or_else(|| {
+            let (outcome, waiter) = self.state.collect(key).expect("it is settled");
+            assert_eq!(waiter, Some(id));
+            outcome
+        });
         assert_eq!(self.state.status(key), Status::Gone);
+        assert_eq!(self.state.collect(key), None, "an old key does nothing");
         match outcome {
             Outcome::Granted => drop(self.permits.insert(id, (lane, weight))),
             Outcome::Refused(cause) => count(&mut self.refused[lane], cause),
         }
     }
 
-    fn announce(&mut self, most: usize) {
+    fn announce(&mut self, most: usize, take: bool) {
         for _ in 0..most {
-            let Some((key, outcome)) = self.state.next_settled() else {
-                for (id, mine) in &self.waiters {
-                    let settled = matches!(self.state.status(mine.key), Status::Settled(_));
-                    assert_eq!(settled, self.told.contains(id), "waiter {id}: told iff settled");
+            let more = self.state.has_settled();
+            let Some(mut settled) = self.state.announce() else {
+                for &id in self.waiters.keys() {
+                    let settled = matches!(self.status(id), Status::Settled(_));
+                    assert_eq!(settled, self.told.contains(&id), "waiter {id}: told iff settled");
                 }
+                assert!(!self.state.has_settled());
                 return;
             };
-            let id = *self.state.waiter_mut(key).expect("a settled waiter is there");
+            assert!(more);
+            let (key, outcome) = (settled.key(), settled.outcome());
+            let id = *settled.waiter().expect("a settled waiter is there");
             assert_eq!(self.waiters[&id].key, key);
             assert!(self.told.insert(id), "waiter {id} was told twice");
+            if take {
+                assert_eq!(settled.take(), Some(id));
+                self.taken.insert(id, outcome);
+            }
             if outcome == Outcome::Granted {
                 let last = &mut self.last_granted[self.waiters[&id].lane];
                 assert!(*last < id, "ADM-3: first come, first served within a lane");
@@ -405,8 +449,8 @@ impl Owner {
         for &(lane, weight) in self.permits.values() {
             running[lane] += weight;
         }
-        for mine in self.waiters.values() {
-            if self.state.status(mine.key) == Status::Settled(Outcome::Granted) {
+        for (&id, mine) in &self.waiters {
+            if self.status(id) == Status::Settled(Outcome::Granted) {
                 running[mine.lane] += mine.weight;
             }
         }
@@ -431,10 +475,16 @@ impl Owner {
     /// Everybody stands where the rules say, before any further call could put it right.
     fn check_fates(&self, model: &Model) {
         assert_eq!(self.waiters.len(), model.waiters.len());
-        assert!(self.permits.keys().copied().eq(model.held.iter().map(|held| held.id).collect::<BTreeSet<_>>()));
+        assert!(
+            self.permits.keys().copied().eq(model
+                .held
+                .iter()
+                .map(|held| held.id)
+                .collect::<BTreeSet<_>>())
+        );
         for waiter in &model.waiters {
             let key = self.waiters[&waiter.id].key;
-            let status = self.state.status(key);
+            let status = self.status(waiter.id);
             let agrees = match waiter.fate {
                 Fate::Waiting => status == Status::Waiting,
                 Fate::Granted => status == Status::Settled(Outcome::Granted),
@@ -444,6 +494,9 @@ impl Owner {
                 }
             };
             assert!(agrees, "{waiter:?} is {status:?}");
+            if !self.taken.contains_key(&waiter.id) {
+                assert_eq!(self.state.since(key), Tick(waiter.since));
+            }
             assert!(waiter.passed <= model.max_bypass, "ADM-5: {waiter:?} was passed too often");
         }
         let expiries = model.waiters.iter().filter(|w| w.fate == Fate::Waiting);
@@ -495,10 +548,13 @@ impl Owner {
             let mut expected = figures.refused;
             expected.closed -= not_yet;
             assert_eq!(stats.refused, expected, "ADM-9: each refusal once, by cause");
+            if model.closed_cause(lane).is_none() {
+                assert_eq!(self.state.largest(lane_id(lane)), model.largest(lane));
+            }
             // what the owner was told, and what is settled but not collected
             let mut seen = self.refused[lane];
-            for mine in self.waiters.values().filter(|mine| mine.lane == lane) {
-                if let Status::Settled(Outcome::Refused(cause)) = self.state.status(mine.key) {
+            for (&id, _) in self.waiters.iter().filter(|(_, mine)| mine.lane == lane) {
+                if let Status::Settled(Outcome::Refused(cause)) = self.status(id) {
                     count(&mut seen, cause);
                 }
             }
@@ -611,7 +667,7 @@ impl StateMachineTest for Comparison {
                     assert_eq!(stats.lanes[lane].oldest_wait, waited);
                 }
             }
-            Transition::Announce { most } => owner.announce(most),
+            Transition::Announce { most, take } => owner.announce(most, take),
         }
         assert_eq!(reply, model.reply);
         owner.check(model, matches!(transition, Transition::Resize { .. }));
@@ -622,7 +678,7 @@ impl StateMachineTest for Comparison {
     fn teardown(mut owner: Owner, model: Model) {
         let mut now = Tick(model.clock);
         loop {
-            owner.announce(usize::MAX);
+            owner.announce(usize::MAX, true);
             for id in owner.told.clone() {
                 owner.collect(id);
             }

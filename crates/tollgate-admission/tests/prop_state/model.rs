@@ -290,7 +290,8 @@ impl Model {
             .map(|head| (head.id, head.lane, head.weight))
             .collect();
         fitting.sort_unstable();
-        let within = fitting.iter().find(|&&(_, lane, weight)| self.within_reservation(lane, weight));
+        let within =
+            fitting.iter().find(|&&(_, lane, weight)| self.within_reservation(lane, weight));
         if let Some(&(id, ..)) = within {
             return Some(id);
         }

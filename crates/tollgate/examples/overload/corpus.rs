@@ -18,7 +18,7 @@ const SKIPPED_FOLDERS: [&str; 2] = [".git", "target"];
 
 /// Makes a request cost about a millisecond: service-like, and heavy enough that offering four
 /// times the load costs little beside serving it.
-const ZSTD_LEVEL: i32 = 12;
+const ZSTD_LEVEL: i32 = 15;
 
 /// Why there is nothing to work on.
 #[derive(Debug, thiserror::Error)]

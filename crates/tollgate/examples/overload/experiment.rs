@@ -3,6 +3,7 @@
 use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Runtime};
@@ -16,8 +17,10 @@ use crate::measure::Figures;
 use crate::progress::{Phase, Progress};
 use crate::report::bars;
 use crate::report::page::PlotError;
-use crate::report::{Capacity, CorpusReport, Cut, Report, SelfCheck, ServiceName, Shutdown, Step};
-use crate::service::{OverSpawnBlocking, OverTollgate, Policy, SetupError};
+use crate::report::{
+    Capacity, CorpusReport, Cut, Load, Report, SelfCheck, ServiceName, Shutdown, Step,
+};
+use crate::service::{OverSpawnBlocking, OverTollgate, Policy, Service, SetupError};
 
 /// The loads, as multiples of 1 x.
 const LOADS: [f64; 4] = [0.5, 1.0, 2.0, 4.0];
@@ -35,6 +38,9 @@ const PATIENCE_WITH_TOLLGATE: Duration = Duration::from_secs(10);
 /// The same for bare `spawn_blocking`, whose backlog would take longer than anybody waits.
 const PATIENCE_WITH_BARE: Duration = Duration::from_secs(1);
 
+/// How long the last requests may take to end once their service has been stopped.
+const SETTLING: Duration = Duration::from_secs(1);
+
 /// How long a dropped runtime's running closures may take.
 const RUNTIME_END: Duration = Duration::from_secs(5);
 
@@ -50,6 +56,8 @@ pub(crate) enum Error {
     Output { path: PathBuf, source: io::Error },
     #[error("cannot start a tokio runtime")]
     Runtime(#[source] io::Error),
+    #[error("cannot start a thread that offers load")]
+    Generator(#[source] io::Error),
     #[error("cannot set up tollgate")]
     Setup(#[from] SetupError),
     #[error("no request was done within {seconds} s; try a larger --seconds-per-step")]
@@ -142,23 +150,15 @@ impl Experiment {
         if let Some(capacity) = capacity {
             policy.bound_queue(capacity.per_second);
             service.apply(&policy)?;
-            for load in LOADS {
+            for load in LOADS.map(|times| capacity.load(times)) {
                 if self.is_interrupted() {
                     break;
                 }
-                let rate = load * capacity.one_x_per_second;
-                let phase = self.phase(ServiceName::Tollgate, load, rate);
-                let patience = PATIENCE_WITH_TOLLGATE;
-                let step = self.rig.open_loop(
-                    &service,
-                    runtime.handle(),
-                    rate,
-                    self.step_length,
-                    patience,
-                    &phase,
-                );
+                let name = ServiceName::Tollgate;
+                let (phase, step) =
+                    self.offer(name, &service, runtime, load, PATIENCE_WITH_TOLLGATE)?;
                 phase.finish(&outcome(&step.recorder.figures()));
-                offered.push((load, rate, step));
+                offered.push((load, step));
             }
         }
 
@@ -166,7 +166,7 @@ impl Experiment {
         let shutdown = shut_down(&service, runtime);
         let steps = offered
             .into_iter()
-            .map(|(load, rate, step)| self.step(ServiceName::Tollgate, load, rate, &step, None));
+            .map(|(load, step)| self.step(ServiceName::Tollgate, load, &step, None));
         Ok(TollgatePart { capacity, policy, steps: steps.collect(), shutdown })
     }
 
@@ -183,7 +183,9 @@ impl Experiment {
         let length = self.step_length.max(SHORTEST_CLOSED_LOOP);
         let callers = policy.closed_loop_callers();
         let phase = self.progress.phase("capacity, closed loop over tollgate", length);
-        let offered = self.rig.closed_loop(service, runtime.handle(), callers, length, &phase);
+        let patience = PATIENCE_WITH_TOLLGATE;
+        let offered =
+            self.rig.closed_loop(service, runtime.handle(), callers, length, patience, &phase);
         let figures = settled(&offered);
         let per_second = figures.goodput();
         self.self_check.examine("closed loop", &figures, &self.corpus);
@@ -201,53 +203,42 @@ impl Experiment {
     fn over_spawn_blocking(&mut self, capacity: Capacity) -> Result<Vec<Step>, Error> {
         let service = Arc::new(OverSpawnBlocking::new(Arc::clone(&self.corpus)));
         let mut steps = Vec::new();
-        for load in LOADS {
+        for load in LOADS.map(|times| capacity.load(times)) {
             if self.is_interrupted() {
                 break;
             }
             let runtime = runtime()?;
-            let rate = load * capacity.one_x_per_second;
-            let phase = self.phase(ServiceName::SpawnBlocking, load, rate);
-            let step = self.rig.open_loop(
-                &service,
-                runtime.handle(),
-                rate,
-                self.step_length,
-                PATIENCE_WITH_BARE,
-                &phase,
-            );
+            let name = ServiceName::SpawnBlocking;
+            let (phase, step) = self.offer(name, &service, &runtime, load, PATIENCE_WITH_BARE)?;
             let cut = throw_away(runtime, step.recorder.outstanding());
-            let figures = settled(&step);
-            phase.finish(&outcome(&figures));
-            steps.push(Step::new(
-                ServiceName::SpawnBlocking,
-                load,
-                rate,
-                &figures,
-                step.usage,
-                cut,
-            ));
+            phase.finish(&outcome(&settled(&step)));
+            steps.push(self.step(name, load, &step, cut));
         }
         Ok(steps)
     }
 
-    fn step(
+    fn offer<S: Service>(
         &mut self,
-        service: ServiceName,
-        load: f64,
-        rate: f64,
-        offered: &Offered,
-        cut: Option<Cut>,
-    ) -> Step {
-        let figures = settled(offered);
-        let name = format!("{} at {load} x", service.text());
-        self.self_check.examine(&name, &figures, &self.corpus);
-        Step::new(service, load, rate, &figures, offered.usage, cut)
+        name: ServiceName,
+        service: &Arc<S>,
+        runtime: &Runtime,
+        load: Load,
+        patience: Duration,
+    ) -> Result<(Phase, Offered), Error> {
+        let Load { times, per_second } = load;
+        let title = format!("{}, {times} x ({per_second:.0}/s)", name.text());
+        let (length, runtime) = (self.step_length, runtime.handle());
+        let phase = self.progress.phase(title, length);
+        let offered = self.rig.open_loop(service, runtime, per_second, length, patience, &phase);
+        Ok((phase, offered.map_err(Error::Generator)?))
     }
 
-    fn phase(&mut self, service: ServiceName, load: f64, rate: f64) -> Phase {
-        let name = format!("{}, {load} x ({rate:.0}/s)", service.text());
-        self.progress.phase(name, self.step_length)
+    /// What is reported of a step, and whether it can be believed.
+    fn step(&mut self, name: ServiceName, load: Load, offered: &Offered, cut: Option<Cut>) -> Step {
+        let figures = settled(offered);
+        let title = format!("{} at {} x", name.text(), load.times);
+        self.self_check.examine(&title, &figures, &self.corpus);
+        Step::new(name, load, &figures, offered.usage, cut)
     }
 }
 
@@ -283,9 +274,9 @@ fn throw_away(runtime: Runtime, unfinished: u64) -> Option<Cut> {
 
 /// The figures once every request has ended. If one never does, the self-check tells.
 fn settled(offered: &Offered) -> Figures {
-    let give_up = Instant::now() + PATIENCE_WITH_BARE;
+    let give_up = Instant::now() + SETTLING;
     while offered.recorder.outstanding() > 0 && Instant::now() < give_up {
-        std::thread::yield_now();
+        thread::sleep(Duration::from_millis(1));
     }
     offered.recorder.figures()
 }
@@ -296,5 +287,5 @@ fn runtime() -> Result<Runtime, Error> {
 }
 
 fn cores() -> usize {
-    std::thread::available_parallelism().map_or(1, usize::from)
+    thread::available_parallelism().map_or(1, usize::from)
 }

@@ -1,6 +1,8 @@
 //! The load: a closed loop that finds out the capacity, and an open loop that exceeds it.
 
+use std::io;
 use std::iter;
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -46,13 +48,15 @@ pub(crate) struct Offered {
 }
 
 impl Rig {
-    /// Keeps `callers` requests under way for `length`, each file in turn.
+    /// Keeps `callers` requests under way for `length`, each file in turn, and then waits for them
+    /// as [`open_loop`](Self::open_loop) does.
     pub(crate) fn closed_loop<S: Service>(
         &self,
         service: &Arc<S>,
         runtime: &Handle,
         callers: usize,
         length: Duration,
+        patience: Duration,
         phase: &Phase,
     ) -> Offered {
         let warm_up = length.mul_f64(WARM_UP_SHARE);
@@ -75,12 +79,16 @@ impl Rig {
                 })
             })
             .collect();
-        let finished = || callers.iter().all(JoinHandle::is_finished);
-        self.watch(phase, recorder, usage, finished)
+        let offering = || Instant::now() < end && !callers.iter().all(JoinHandle::is_finished);
+        self.watch(phase, recorder, usage, offering, end + patience)
     }
 
     /// Offers requests at `rate` per second for `length`, whatever becomes of them, and then
     /// waits for those under way: at most for `patience`, and not when interrupted.
+    ///
+    /// # Errors
+    ///
+    /// When there can be no thread to offer them from.
     pub(crate) fn open_loop<S: Service>(
         &self,
         service: &Arc<S>,
@@ -89,7 +97,7 @@ impl Rig {
         length: Duration,
         patience: Duration,
         phase: &Phase,
-    ) -> Offered {
+    ) -> io::Result<Offered> {
         let start = Instant::now();
         let recorder = Recorder::new(Arc::clone(&self.expected), start, length);
         let usage = Usage::start();
@@ -105,26 +113,29 @@ impl Rig {
         // A thread of its own: neither service can hold it up other than by taking its core.
         let generator = thread::Builder::new()
             .name("load".to_owned())
-            .spawn(move || generator.run(arrivals))
-            .expect("the system starts one more thread");
+            .spawn(move || generator.run(arrivals))?;
 
-        let give_up = start + length + patience;
-        let finished = || {
-            let ended = recorder.outstanding() == 0 || Instant::now() >= give_up;
-            generator.is_finished() && (ended || self.interrupt.is_cancelled())
-        };
-        self.watch(phase, Arc::clone(&recorder), usage, finished)
+        let offering = || !generator.is_finished();
+        let offered = self.watch(phase, recorder, usage, offering, start + length + patience);
+        generator.join().unwrap_or_else(|panic| resume_unwind(panic));
+        Ok(offered)
     }
 
-    /// Keeps looking until `finished`.
+    /// Looks on while load is offered, and then until all of it has ended, or until `give_up`, or
+    /// until interrupted.
     fn watch(
         &self,
         phase: &Phase,
         recorder: Arc<Recorder>,
         mut usage: Usage,
-        finished: impl Fn() -> bool,
+        offering: impl Fn() -> bool,
+        give_up: Instant,
     ) -> Offered {
-        while !finished() {
+        let under_way = || {
+            let patient = Instant::now() < give_up && !self.interrupt.is_cancelled();
+            recorder.outstanding() > 0 && patient
+        };
+        while offering() || under_way() {
             thread::sleep(LOOK_EVERY);
             usage.sample();
             phase.show(&recorder);

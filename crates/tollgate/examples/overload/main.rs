@@ -6,8 +6,9 @@
 //!     [DIR] [--seconds-per-step N] [--json FILE] [--html FILE] [--seed N]
 //! ```
 //!
-//! Where to look first: [`service`] holds the service, twice. The rest offers load (`load`),
-//! measures (`measure`), and reports (`report`); `experiment` says in which order.
+//! Where to look first: `service/over_tollgate.rs` and, beside it, `service/over_spawn_blocking.rs`.
+//! The rest offers load (`load`), measures (`measure`) and reports (`report`); `experiment` says in
+//! which order.
 //!
 //! Exit codes: 0, or 1 when the run's check of itself fails, 2 when it cannot start (a bad
 //! directory, an unreadable file, a bad number), 130 when ctrl-c ended it. A promise that was not

@@ -83,6 +83,20 @@ pub(crate) struct Capacity {
     pub(crate) one_x_per_second: f64,
 }
 
+impl Capacity {
+    pub(crate) fn load(&self, times: f64) -> Load {
+        Load { times, per_second: times * self.one_x_per_second }
+    }
+}
+
+/// How much is offered.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Load {
+    /// As a multiple of 1 x.
+    pub(crate) times: f64,
+    pub(crate) per_second: f64,
+}
+
 impl fmt::Display for Capacity {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { callers, per_second, one_x_per_second } = self;
@@ -150,16 +164,15 @@ pub(crate) struct Step {
 impl Step {
     pub(crate) fn new(
         service: ServiceName,
-        load: f64,
-        offered_per_second: f64,
+        load: Load,
         figures: &Figures,
         usage: Usage,
         cut: Option<Cut>,
     ) -> Self {
         Self {
             service,
-            load,
-            offered_per_second,
+            load: load.times,
+            offered_per_second: load.per_second,
             seconds: figures.seconds,
             offered: figures.offered,
             done: figures.done,

@@ -1,0 +1,72 @@
+//! What a permit, and a run, cost when nobody has to wait.
+
+use std::hint::black_box;
+use std::pin::pin;
+use std::time::Instant;
+
+use stats_alloc::{Region, Stats};
+use tokio::runtime::Runtime;
+use tollgate_admission::{Budget, LaneConfig};
+use tollgate_benches::entrants::Tollgate;
+use tollgate_benches::polling::ready;
+use tollgate_benches::stats::median;
+
+use crate::ALLOCATOR;
+use crate::figures::Figures;
+
+const SERIES: usize = 7;
+
+pub(crate) fn measure(figures: &mut Figures) -> anyhow::Result<()> {
+    const ACQUIRES: u32 = 500_000;
+
+    let lane = |name| LaneConfig::new(name).reserved(1).limit(4);
+    let budget =
+        Budget::builder().capacity(4).lane(lane("io")).lane(lane("cpu")).lane(lane("control"));
+    let lane = budget.build()?.lane("cpu")?;
+    // The first one pays for what the lane keeps.
+    drop(ready(pin!(lane.acquire()))?);
+    let mut nanoseconds = Vec::new();
+    let mut allocations = 0;
+    for _ in 0..SERIES {
+        let region = Region::new(ALLOCATOR);
+        let start = Instant::now();
+        for _ in 0..ACQUIRES {
+            drop(black_box(ready(pin!(lane.acquire()))?));
+        }
+        let elapsed = start.elapsed();
+        allocations += acts(&region.change());
+        nanoseconds.push(elapsed.as_nanos() as f64 / f64::from(ACQUIRES));
+    }
+    figures.insert("acquire_and_drop_ns", median(nanoseconds));
+    let total = SERIES as f64 * f64::from(ACQUIRES);
+    figures.insert("acquire_allocations_each", allocations as f64 / total);
+    Ok(())
+}
+
+/// Runs with captures and results of 64 bytes, one after the other, counted over all threads.
+pub(crate) fn measure_runs(runtime: &Runtime, figures: &mut Figures) -> anyhow::Result<()> {
+    const RUNS: u32 = 10_000;
+    const WARM_UP: u32 = 2_000;
+
+    let pool = Tollgate::new(runtime.handle().clone())?;
+    let executor = pool.executor(0);
+    let payload = black_box([3_u64; 8]);
+    runtime.block_on(async {
+        for _ in 0..WARM_UP {
+            executor.run(move || payload).await?;
+        }
+        let region = Region::new(ALLOCATOR);
+        for _ in 0..RUNS {
+            black_box(executor.run(move || payload).await?);
+        }
+        let change = region.change();
+        figures.insert("run_allocations_each", acts(&change) as f64 / f64::from(RUNS));
+        figures.insert("run_bytes_each", change.bytes_allocated as f64 / f64::from(RUNS));
+        anyhow::Ok(())
+    })
+}
+
+/// Calls for memory, of whatever sort.
+fn acts(change: &Stats) -> usize {
+    change.allocations + change.reallocations
+}

@@ -1,0 +1,39 @@
+//! The figures by name, and the bars they are held to.
+
+use std::collections::BTreeMap;
+
+use tollgate_benches::bars::{Judged, Limit};
+
+/// Every figure of a run, by a name that ends with its unit.
+pub(crate) type Figures = BTreeMap<&'static str, f64>;
+
+/// (figure, what it is, limit, unit), for 4 workers on 2 cores.
+const BARS: [(&str, &str, Limit, &str); 8] = [
+    ("queued_bytes_each", "a job of 64,000 queued", Limit::AtMost(512.0), "bytes"),
+    (
+        "cancel_newest_of_64000_us_each",
+        "cancelling 64,000 queued jobs, newest first",
+        Limit::AtMost(0.3),
+        "us each",
+    ),
+    ("idle_context_switches", "an idle pool", Limit::AtMost(0.0), "context switches"),
+    (
+        "load_cpu_over_spawn_blocking",
+        "a pool at 1% load, processor time over `spawn_blocking`'s",
+        Limit::AtMost(1.3),
+        "x",
+    ),
+    ("acquire_allocations_each", "an uncontended acquire", Limit::AtMost(0.0), "allocations"),
+    ("run_allocations_each", "a run in steady state", Limit::AtMost(1.0), "allocations"),
+    ("run_bytes_each", "a run in steady state", Limit::AtMost(256.0), "bytes allocated"),
+    ("lanes_1000_over_4", "a round trip with 1,000 lanes over one with 4", Limit::AtMost(1.5), "x"),
+];
+
+/// Holds the figures to every bar.
+pub(crate) fn judge(figures: &Figures) -> Vec<Judged> {
+    BARS.iter()
+        .map(|&(name, what, limit, unit)| {
+            Judged::new(what.to_owned(), limit, unit, figures.get(name).copied())
+        })
+        .collect()
+}

@@ -42,7 +42,7 @@ pub(crate) struct Header {
 pub(crate) const ABANDONED: u8 = 1;
 /// Whoever waited was told that the time was up while the closure ran.
 pub(crate) const TIMED_OUT: u8 = 2;
-/// Its deadline passed after it was admitted and before it started: it is not to start.
+/// Its time was up when a worker had it and had not started it: it is not to start.
 pub(crate) const EXPIRED: u8 = 4;
 /// Its closure has started.
 pub(crate) const STARTED: u8 = 8;
@@ -79,8 +79,8 @@ impl Header {
     pub(crate) fn flags(&self) -> u8 {
         self.flags.load(Ordering::Relaxed)
     }
-    /// Only under the cell's lock, or by the worker that has taken the job and not yet started it: one at a time.
-    pub(crate) fn raise(&self, flag: u8) {
+    /// Only under the cell's lock: one at a time.
+    fn raise(&self, flag: u8) {
         self.flags.store(self.flags() | flag, Ordering::Relaxed);
     }
 }
@@ -136,7 +136,8 @@ pub(crate) trait Job: Send + Sync {
     fn header(&self) -> &Header;
 
     /// Runs the closure, on the calling thread. `between` is called once: after the captures, and a result that nobody
-    /// claims, are gone, and before the result can be seen. That is where the permit goes home.
+    /// claims, are gone, and before the result can be seen. That is where the permit goes home. A `deadline` of
+    /// [`Tick::ZERO`] means that the job has expired: it is refused instead.
     fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending));
 
     /// Drops the closure, if it has not started. The watcher is still to be told.
@@ -368,7 +369,7 @@ where
         let mut phase = self.phase.lock();
         let (closure, diagnostics) = match std::mem::replace(&mut *phase, Phase::gone()) {
             Phase::Queued { closure, diagnostics, waker, watched }
-                if self.header.flags() & EXPIRED != 0 =>
+                if deadline == Tick::ZERO || self.header.flags() & EXPIRED != 0 =>
             {
                 *phase = Phase::Gone { waker, watched };
                 drop(phase);

@@ -19,7 +19,7 @@
 //! The pool's lock is the only one taken here. Cells have locks of their own; nobody takes one while holding the pool's,
 //! or the other way round.
 
-use crate::cell::{EXPIRED, Ending, Job};
+use crate::cell::{Ending, Job};
 use crate::error::{RunError, SubmitError};
 use crate::histogram::Histogram;
 use crate::owner::{OnGone, Owner};
@@ -31,6 +31,7 @@ use crossbeam_utils::CachePadded;
 use std::collections::VecDeque;
 use std::io;
 use std::mem;
+use std::ops::Deref;
 use std::sync::{Arc, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
@@ -143,6 +144,38 @@ pub(crate) struct Core {
     pub(crate) spans: bool,
     pub(crate) owner: Owner,
     pub(crate) me: Weak<Core>,
+}
+
+/// How those that come and go with every job hold on to their pool.
+///
+/// The count in an `Arc<Core>` is one cache line for all cores: counting every job there costs more than many a job. So
+/// each executor has a count of its own, for the jobs that come through it.
+#[derive(Clone)]
+pub(crate) enum Link {
+    Executor(Arc<ExecutorsOwn>),
+    Direct(Arc<Core>),
+}
+
+/// The core, behind an executor's own count.
+pub(crate) struct ExecutorsOwn(Arc<Core>);
+
+impl Link {
+    /// For one executor.
+    pub(crate) fn for_executor(core: &Arc<Core>) -> Self {
+        Link::Executor(Arc::new(ExecutorsOwn(Arc::clone(core))))
+    }
+}
+
+impl Deref for Link {
+    type Target = Arc<Core>;
+
+    #[inline]
+    fn deref(&self) -> &Arc<Core> {
+        match self {
+            Link::Executor(own) => &own.0,
+            Link::Direct(core) => core,
+        }
+    }
 }
 
 /// What is to be done once the lock is released.
@@ -558,8 +591,8 @@ impl Core {
         let Ready { job, since, .. } = inner.ready.pop_front()?;
         let header = job.header();
         let deadline = if header.deadline <= now {
-            header.raise(EXPIRED);
-            Tick::NEVER
+            // tells the job that it has expired
+            Tick::ZERO
         } else {
             self.run_deadline(header.lane, header.deadline, now)
         };
@@ -587,11 +620,13 @@ impl Core {
         after: &mut After,
     ) {
         let waited = now.since(since);
-        let counted = job.header().flags() & EXPIRED == 0;
+        let counted = deadline != Tick::ZERO;
         inner.lanes[job.header().lane.0 as usize].counts.started += u64::from(counted);
         let running = Running { job, started: now, waited, deadline, timed_out: false, counted };
         inner.workers[worker].running.push(running);
-        after.due_at(deadline);
+        if counted {
+            after.due_at(deadline);
+        }
     }
 
     /// The innermost closure on `worker` has ended: its diagnostics go.
@@ -931,7 +966,7 @@ impl OnTime for Core {
         inner.state.advance(now);
         for worker in &mut inner.workers {
             for running in &mut worker.running {
-                if running.timed_out {
+                if running.timed_out || !running.counted {
                     continue;
                 }
                 if running.deadline > now {

@@ -2,7 +2,7 @@
 
 use crate::cell::{self, Header};
 use crate::context::JobContext;
-use crate::core::Core;
+use crate::core::{Core, Link};
 use crate::error::SubmitError;
 use crate::job::{JobKind, JobName};
 use crate::pool::Handle;
@@ -21,19 +21,26 @@ use tollgate_admission::{AcquireError, Deadline, TryAcquireError};
 ///
 /// While an executor lives, its pool stays open; see [`BlockingPool`](crate::BlockingPool) for what happens when the last
 /// handle goes.
-#[derive(Clone)]
 pub struct Executor {
     handle: Arc<Handle>,
+    link: Link,
     lane: LaneId,
+}
+
+impl Clone for Executor {
+    fn clone(&self) -> Self {
+        Executor::new(Arc::clone(&self.handle), self.lane)
+    }
 }
 
 impl Executor {
     pub(crate) fn new(handle: Arc<Handle>, lane: LaneId) -> Self {
-        Executor { handle, lane }
+        let link = Link::for_executor(handle.core());
+        Executor { handle, link, lane }
     }
 
     fn core(&self) -> &Arc<Core> {
-        self.handle.core()
+        &self.link
     }
 
     /// The lane's name.
@@ -186,7 +193,7 @@ impl JobBuilder<'_> {
     {
         let core = self.executor.core();
         let cell = cell::new(f, self.options.header(core, self.executor.lane), core.spans);
-        Run::new(Arc::clone(core), cell, Way::Admission)
+        Run::new(self.executor.link.clone(), cell, Way::Admission)
     }
 
     /// Hands `f` to the pool, from async code or from a plain thread. The answer is immediate: it is accepted, to run now
@@ -218,8 +225,8 @@ impl JobBuilder<'_> {
         let core = self.executor.core();
         let cell = cell::new(f, self.options.header(core, self.executor.lane), core.spans);
         match submit(core, &cell, Way::Admission)? {
-            Accepted::Pool(key) => Ok(Ticket::new(Arc::clone(core), cell, key)),
-            Accepted::Inline => Ok(Ticket::new(Arc::clone(core), cell, None)),
+            Accepted::Pool(key) => Ok(Ticket::new(self.executor.link.clone(), cell, key)),
+            Accepted::Inline => Ok(Ticket::new(self.executor.link.clone(), cell, None)),
         }
     }
 
@@ -343,7 +350,7 @@ impl Permit {
     {
         let core = Arc::clone(self.inner.engine());
         let cell = cell::new(f, self.options.header(&core, self.inner.lane()), core.spans);
-        Run::new(core, cell, Way::Held(self.inner))
+        Run::new(Link::Direct(core), cell, Way::Held(self.inner))
     }
 
     /// Hands `f` to the pool, to run under this permit.
@@ -372,6 +379,6 @@ impl Permit {
         let core = Arc::clone(self.inner.engine());
         let cell = cell::new(f, self.options.header(&core, self.inner.lane()), core.spans);
         submit(&core, &cell, Way::Held(self.inner))?;
-        Ok(Ticket::new(core, cell, None))
+        Ok(Ticket::new(Link::Direct(core), cell, None))
     }
 }

@@ -1,7 +1,7 @@
 //! The future of a job that somebody waits for.
 
 use crate::cell::Watch;
-use crate::core::Core;
+use crate::core::{Core, Link};
 use crate::error::{RunError, SubmitError};
 use crate::worker;
 use std::fmt;
@@ -98,7 +98,7 @@ fn run_inline<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize) -> Resul
 /// When it is polled after it has completed.
 #[must_use = "a job does nothing until it is awaited"]
 pub struct Run<R> {
-    core: Arc<Core>,
+    core: Link,
     cell: Arc<dyn Watch<R>>,
     at: At,
 }
@@ -110,7 +110,7 @@ enum At {
 }
 
 impl<R> Run<R> {
-    pub(crate) fn new(core: Arc<Core>, cell: Arc<dyn Watch<R>>, way: Way) -> Self {
+    pub(crate) fn new(core: Link, cell: Arc<dyn Watch<R>>, way: Way) -> Self {
         Run { core, cell, at: At::Fresh(way) }
     }
 

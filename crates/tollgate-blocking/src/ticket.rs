@@ -2,7 +2,7 @@
 
 use crate::alarm::Alarm;
 use crate::cell::{CancelOutcome, Watch};
-use crate::core::Core;
+use crate::core::Link;
 use crate::error::RunError;
 use crate::job::JobId;
 use std::fmt;
@@ -47,14 +47,14 @@ use tollgate_admission::engine::Key;
 /// ```
 #[must_use = "dropping a ticket lets its job go on unwatched"]
 pub struct Ticket<R> {
-    core: Arc<Core>,
+    core: Link,
     cell: Arc<dyn Watch<R>>,
     key: Option<Key>,
     taken: bool,
 }
 
 impl<R> Ticket<R> {
-    pub(crate) fn new(core: Arc<Core>, cell: Arc<dyn Watch<R>>, key: Option<Key>) -> Self {
+    pub(crate) fn new(core: Link, cell: Arc<dyn Watch<R>>, key: Option<Key>) -> Self {
         Ticket { core, cell, key, taken: false }
     }
 

@@ -60,3 +60,12 @@ pub mod prelude {
         SubmitError, Ticket,
     };
 }
+
+/// The examples of the guides are tests too.
+#[cfg(doctest)]
+mod guides {
+    #[doc = include_str!("../../../README.md")]
+    struct Readme;
+    #[doc = include_str!("../../../docs/shutdown.md")]
+    struct Shutdown;
+}

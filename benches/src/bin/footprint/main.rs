@@ -56,7 +56,7 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
     let figures = outcome?;
 
     for (name, figure) in &figures {
-        println!("{name:>48} {:>12}", bars::three_places(*figure));
+        println!("{name:>48} {:>12}", bars::plain(*figure));
     }
     let judged = judge(&figures);
     let path = args.json.unwrap_or_else(|| default_path("footprint.json"));

@@ -17,7 +17,7 @@ pub(crate) struct Args {
     #[arg(
         long,
         value_name = "N",
-        default_value = "4",
+        default_value = "3",
         value_parser = seconds,
         allow_negative_numbers = true
     )]

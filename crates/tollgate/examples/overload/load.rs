@@ -24,6 +24,10 @@ use crate::service::Service;
 /// How often the service's health is probed.
 const PROBE_EVERY: Duration = Duration::from_millis(5);
 
+/// The load's thread sleeps no shorter than this, and then sends all that is due: waking it for
+/// every arrival would take more time from the service than the arrivals themselves.
+const SHORTEST_SLEEP: Duration = Duration::from_micros(500);
+
 /// How often the progress bar moves and the process is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 
@@ -202,8 +206,11 @@ impl<S: Service> Generator<S> {
     /// Returns at once when `instant` has passed: what is late is sent late, not dropped.
     /// `false` when it should stop.
     fn wait_until(&self, instant: Instant) -> bool {
-        // Never long, since the next probe is near.
-        thread::sleep(instant.saturating_duration_since(Instant::now()));
+        let ahead = instant.saturating_duration_since(Instant::now());
+        if !ahead.is_zero() {
+            // Never long, since the next probe is near.
+            thread::sleep(ahead.max(SHORTEST_SLEEP));
+        }
         !self.interrupt.is_cancelled()
     }
 

@@ -88,7 +88,10 @@ impl Engine for Shop {
         let result = f(&mut inner.state);
         while let Some(mut settled) = inner.state.announce() {
             match settled.waiter() {
-                Some(Waiter::Acquire(waker)) => wakes.push(waker.clone()),
+                // its slot stays, for the acquire to collect; a clone would be the user's code
+                Some(Waiter::Acquire(waker)) => {
+                    wakes.push(std::mem::replace(waker, Waker::noop().clone()));
+                }
                 Some(&mut Waiter::Job(job)) => {
                     let outcome = settled.outcome();
                     assert!(settled.since() >= Tick(1));

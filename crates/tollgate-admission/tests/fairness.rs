@@ -291,6 +291,21 @@ fn a_weight_that_could_never_be_granted_is_refused_at_once_and_names_the_limit()
 
 /// ADM-6
 #[test]
+fn a_permit_tells_its_weight() {
+    let (_budget, lane, _) = one_lane(9);
+    assert_eq!(lane.try_acquire().unwrap().weight(), 1);
+    assert_eq!(lane.try_acquire_many(9).unwrap().weight(), 9);
+    assert_eq!(granted(lane.acquire().weight(4)).weight(), 4);
+    // what is asked for is fixed by the first poll
+    let all = lane.try_acquire_many(9).unwrap();
+    let mut waiter = Waiter::queue(lane.acquire_many(2));
+    waiter.future = waiter.future.weight(8);
+    drop(all);
+    assert_eq!(waiter.permit().weight(), 2);
+}
+
+/// ADM-6
+#[test]
 fn a_waiting_large_request_is_not_overtaken_inside_its_lane() {
     let (_budget, lane, _) = one_lane(4);
     let permits: Vec<_> = (0..4).map(|_| lane.try_acquire().unwrap()).collect();

@@ -4,7 +4,9 @@ mod support;
 
 use std::time::Duration;
 use support::{Waiter, budget, granted, refused};
-use tollgate_admission::{Budget, ClockOnly, Deadline, LaneConfig, Refused, TimeSource};
+use tollgate_admission::{
+    Budget, ClockOnly, Deadline, LaneConfig, Refused, ThreadTimer, TimeSource,
+};
 
 /// ADM-12
 #[test]
@@ -134,11 +136,20 @@ fn each_copy_is_consistent_while_threads_are_at_work() {
 
 /// ADM-12
 #[test]
-fn a_budget_shows_its_figures_when_it_is_debugged() {
-    let (budget, [lane], _) = budget(1, [LaneConfig::new("files")]);
-    let _permit = granted(lane.acquire());
-    let shown = format!("{budget:?} {lane:?}");
-    assert!(shown.contains("running: 1") && shown.contains("files"), "{shown}");
+fn what_is_debugged_shows_its_figures() {
+    let (budget, [lane], time) = budget(3, [LaneConfig::new("files")]);
+    let permit = granted(lane.acquire_many(2));
+    let acquire = lane.acquire_many(3);
+    let shown = format!("{budget:?} {lane:?} {permit:?} {acquire:?} {time:?}");
+    for part in ["running: 2", "name: \"files\"", "Permit", "weight: 2", "weight: 3", "pending: 0"]
+    {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
+    let resize = budget.resize().lane("files", |lane| lane.limit(77));
+    let shown = format!("{resize:?} {:?} {:?}", budget.drained(), ThreadTimer::new("tick"));
+    for part in ["Resize", "77", "Drained", "tick", "started: false"] {
+        assert!(shown.contains(part), "{part} is not in {shown}");
+    }
 }
 
 /// ADM-12

@@ -7,6 +7,10 @@ use tollgate_benches::bars::{Judged, Limit};
 /// Every figure of a run, by a name that ends with its unit.
 pub(crate) type Figures = BTreeMap<&'static str, f64>;
 
+const IDLE: &str = "idle_context_switches";
+/// How long an idle pool must be watched.
+const IDLE_SECONDS: f64 = 10.0;
+
 /// (figure, what it is, limit, unit), for 4 workers on 2 cores.
 const BARS: [(&str, &str, Limit, &str); 8] = [
     ("queued_bytes_each", "a job of 64,000 queued", Limit::AtMost(512.0), "bytes"),
@@ -16,7 +20,7 @@ const BARS: [(&str, &str, Limit, &str); 8] = [
         Limit::AtMost(0.3),
         "us each",
     ),
-    ("idle_context_switches", "an idle pool", Limit::AtMost(0.0), "context switches"),
+    (IDLE, "an idle pool", Limit::AtMost(0.0), "context switches"),
     (
         "load_cpu_over_spawn_blocking",
         "a pool at 1% load, processor time over `spawn_blocking`'s",
@@ -33,7 +37,13 @@ const BARS: [(&str, &str, Limit, &str); 8] = [
 pub(crate) fn judge(figures: &Figures) -> Vec<Judged> {
     BARS.iter()
         .map(|&(name, what, limit, unit)| {
-            Judged::new(what.to_owned(), limit, unit, figures.get(name).copied())
+            let judged = Judged::new(what.to_owned(), limit, unit, figures.get(name).copied());
+            let watched = figures.get("idle_seconds").copied().unwrap_or_default();
+            if name == IDLE && watched < IDLE_SECONDS {
+                judged.void(format!("watched for {watched} s, where {IDLE_SECONDS} are needed"))
+            } else {
+                judged
+            }
         })
         .collect()
 }

@@ -12,6 +12,7 @@
 //! as its wake, so they happen outside as well. Nothing of this is needed to *use* a budget: it is for building on one.
 
 mod alarm;
+mod board;
 mod shell;
 mod slab;
 mod state;

@@ -9,7 +9,7 @@
 //! 3. No waiter that could be granted is left waiting: every call ends by settling whoever fits.
 //! 4. A waiter is in exactly one [`Place`]; only `Waiting` ones are linked into a lane's queue and counted as waiting.
 //! 5. `kept_idle` and `protected` are the sums over the lanes of what each withholds from others (see [`Lane`]).
-//! 6. A lane is in the tree of its [`Standing`] and in no other.
+//! 6. The board shows every lane as it stands (see [`Standing`]).
 //!
 //! # Who goes next
 //!
@@ -23,8 +23,8 @@
 //! `max_bypass` times is passed by no further borrower. Counting costs O(heads passed), which is bounded by `max_bypass`
 //! per waiter over its life.
 
+use super::board::{Board, Row, Standing};
 use super::slab::{Key, List, NIL, Place, Slab, Slot};
-use super::tree::{Entry, Tree};
 use crate::budget::config::{LaneConfig, effective_limits, validate};
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, BuildError, Closed, TryAcquireError};
@@ -190,19 +190,6 @@ pub enum Status {
     Gone,
 }
 
-/// In which tree a lane is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    /// No head, or the head does not fit under the lane's own limit, or the lane is closed.
-    Out,
-    /// The head fits inside what is kept for this lane.
-    Kept,
-    /// The head fits inside the lane's reservation, not inside what is kept.
-    Reserved,
-    /// The head needs capacity that is not reserved for this lane.
-    Borrowing,
-}
-
 #[derive(Debug)]
 struct Lane {
     config: LaneConfig,
@@ -212,7 +199,6 @@ struct Lane {
     running: u64,
     waiting: usize,
     queue: List,
-    standing: Standing,
     /// Kept and not in use: withheld from every other lane. Part of `State::kept_idle`.
     kept_idle: u64,
     /// Withheld from borrowers: the unmet reservation when the head fits inside it, else `kept_idle`. Part of
@@ -220,8 +206,6 @@ struct Lane {
     protects: u64,
     /// How many younger borrowers have passed the head.
     bypassed: u32,
-    /// In the tree of heads that may not be passed any more.
-    stuck: bool,
     peak: u64,
     admitted: u64,
     refused: Refused,
@@ -237,11 +221,9 @@ impl Lane {
             running: 0,
             waiting: 0,
             queue: List::new(),
-            standing: Standing::Out,
             kept_idle,
             protects: kept_idle,
             bypassed: 0,
-            stuck: false,
             peak: 0,
             admitted: 0,
             refused: Refused::default(),
@@ -283,13 +265,9 @@ pub struct State<W> {
     settled: List,
     /// Lanes that were closed while they had waiters.
     refusing: Vec<u32>,
-    kept: Tree,
-    reserved: Tree,
-    borrowing: Tree,
-    /// Borrowing heads that may not be passed any more. Only the arrivals matter.
-    stuck: Tree,
-    /// When each lane's head meets the lane's queue timeout; first come is first out, so heads are enough.
-    timeouts: Tree,
+    board: Board,
+    /// Emptied at once; kept so that counting passes allocates nothing.
+    newly_stuck: Vec<usize>,
     /// Explicit deadlines. Entries of waiters that left are skipped, and swept once they outnumber the live ones.
     deadlines: BinaryHeap<Reverse<(Tick, Key)>>,
     /// Waiters with an explicit deadline.
@@ -325,11 +303,8 @@ impl<W> State<W> {
             waiters: Slab::new(),
             settled: List::new(),
             refusing: Vec::new(),
-            kept: Tree::new(count),
-            reserved: Tree::new(count),
-            borrowing: Tree::new(count),
-            stuck: Tree::new(count),
-            timeouts: Tree::new(count),
+            board: Board::new(count),
+            newly_stuck: Vec::with_capacity(count),
             deadlines: BinaryHeap::new(),
             with_deadline: 0,
         })
@@ -390,7 +365,7 @@ impl<W> State<W> {
     /// [`advance`](Self::advance) then.
     #[inline]
     pub fn next_deadline(&self) -> Tick {
-        let timeout = Tick(self.timeouts.earliest());
+        let timeout = Tick(self.board.next_due());
         match self.deadlines.peek() {
             // the entry of one that left only makes this too early, which costs one idle call
             Some(&Reverse((deadline, _))) => timeout.min(deadline),
@@ -400,7 +375,7 @@ impl<W> State<W> {
 
     #[inline]
     fn is_timed(&self) -> bool {
-        self.with_deadline > 0 || !self.timeouts.is_empty()
+        self.with_deadline > 0 || self.board.next_due() != u64::MAX
     }
 
     #[inline]
@@ -825,10 +800,10 @@ impl<W> State<W> {
         let lane = &self.lanes[index];
         let open = self.is_open(index);
         let kept_idle = if open { lane.config.kept.saturating_sub(lane.running) } else { 0 };
-        let (mut standing, mut protects, mut entry) = (Standing::Out, kept_idle, None);
+        let (mut row, mut protects) = (Row::OUT, kept_idle);
         if open && !lane.queue.is_empty() {
             let head = &self.waiters[lane.queue.head];
-            standing = lane.standing_of(head.weight);
+            let standing = lane.standing_of(head.weight);
             let need = match standing {
                 Standing::Out | Standing::Kept => head.weight,
                 Standing::Reserved | Standing::Borrowing => head.weight - kept_idle,
@@ -836,38 +811,18 @@ impl<W> State<W> {
             if matches!(standing, Standing::Kept | Standing::Reserved) {
                 protects = lane.config.reserved - lane.running;
             }
-            entry = Some(Entry { arrival: head.arrival, need });
+            let stuck = standing == Standing::Borrowing && lane.bypassed >= self.max_bypass;
+            if standing != Standing::Out {
+                row = Row { standing, stuck, arrival: head.arrival, need };
+            }
         }
         // wrapping: half-way through a resize the sums may pass u64::MAX, at its end they are at most the capacity
         self.kept_idle = self.kept_idle.wrapping_sub(lane.kept_idle).wrapping_add(kept_idle);
         self.protected = self.protected.wrapping_sub(lane.protects).wrapping_add(protects);
-        let stuck = standing == Standing::Borrowing && lane.bypassed >= self.max_bypass;
         let lane = &mut self.lanes[index];
         lane.kept_idle = kept_idle;
         lane.protects = protects;
-        let before = std::mem::replace(&mut lane.standing, standing);
-        let was_stuck = std::mem::replace(&mut lane.stuck, stuck);
-        if before != standing
-            && let Some(tree) = self.tree(before)
-        {
-            tree.set(index, None);
-        }
-        if let Some(tree) = self.tree(standing) {
-            tree.set(index, entry);
-        }
-        if stuck || was_stuck {
-            self.stuck.set(index, entry.filter(|_| stuck));
-        }
-    }
-
-    #[inline]
-    fn tree(&mut self, standing: Standing) -> Option<&mut Tree> {
-        match standing {
-            Standing::Out => None,
-            Standing::Kept => Some(&mut self.kept),
-            Standing::Reserved => Some(&mut self.reserved),
-            Standing::Borrowing => Some(&mut self.borrowing),
-        }
+        self.board.set(index, row);
     }
 
     /// Recomputes when the lane's queue timeout is due, after its head or its configuration changed.
@@ -879,29 +834,27 @@ impl<W> State<W> {
             }
             _ => Tick::NEVER,
         };
-        // never is not an entry: an empty leaf reads as never
-        let entry = (due != Tick::NEVER).then_some(Entry { arrival: due.0, need: 0 });
-        self.timeouts.set(index, entry);
+        self.board.set_due(index, due.0);
     }
 
     /// Whether a borrower that arrived at `arrival` may go now; counts it against the heads it passes.
     ///
     /// Every older borrowing head is passed: whoever asks is the earliest that fits, or a newcomer.
+    #[inline]
     fn pass(&mut self, arrival: u64) -> bool {
-        if self.stuck.earliest() < arrival {
+        if self.board.is_blocked(arrival) {
             return false;
         }
-        if self.borrowing.earliest() < arrival {
-            let State { borrowing, stuck, lanes, waiters, max_bypass, .. } = self;
-            borrowing.for_each_before(arrival, |index| {
-                let lane = &mut lanes[index];
-                lane.bypassed += 1;
-                if lane.bypassed >= *max_bypass {
-                    lane.stuck = true;
-                    let arrival = waiters[lane.queue.head].arrival;
-                    stuck.set(index, Some(Entry { arrival, need: 0 }));
-                }
-            });
+        let State { board, lanes, max_bypass, newly_stuck, .. } = self;
+        board.for_each_borrowing_before(arrival, |index| {
+            let lane = &mut lanes[index];
+            lane.bypassed += 1;
+            if lane.bypassed == *max_bypass {
+                newly_stuck.push(index);
+            }
+        });
+        for index in self.newly_stuck.drain(..) {
+            self.board.set_stuck(index);
         }
         true
     }
@@ -932,8 +885,9 @@ impl<W> State<W> {
 
     #[inline]
     fn pop_due(&mut self, now: Tick) -> Option<u32> {
-        if self.timeouts.earliest() <= now.0 {
-            let lane = self.timeouts.first_fit(0)?;
+        if self.board.next_due() <= now.0
+            && let Some(lane) = self.board.first_due()
+        {
             return Some(self.lanes[lane].queue.head);
         }
         while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {
@@ -965,15 +919,8 @@ impl<W> State<W> {
         if room == 0 {
             return None;
         }
-        if let Some(lane) = self.kept.first_fit(room) {
-            return Some(lane);
-        }
-        if let Some(lane) = self.reserved.first_fit(self.unkept()) {
-            return Some(lane);
-        }
-        let lane = self.borrowing.first_fit(self.slack())?;
-        let arrival = self.waiters[self.lanes[lane].queue.head].arrival;
-        self.pass(arrival).then_some(lane)
+        let (lane, row) = self.board.next(room, self.unkept(), self.slack())?;
+        (row.standing != Standing::Borrowing || self.pass(row.arrival)).then_some(lane)
     }
 
     /// Moves a waiter from its queue to the settled.

@@ -1,4 +1,4 @@
-//! Which lane goes next: a tournament over lanes.
+//! The earliest of many lanes that fits: a tournament.
 
 /// What a lane shows the tree: when its head arrived and how much it needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -7,19 +7,8 @@ pub(super) struct Entry {
     pub(super) need: u64,
 }
 
-impl Entry {
-    /// The smaller arrival and the smaller need, whoever they belong to.
-    #[inline]
-    fn least(self, other: Entry) -> Entry {
-        Entry { arrival: self.arrival.min(other.arrival), need: self.need.min(other.need) }
-    }
-}
-
 /// No head: loses every comparison.
 const EMPTY: Entry = Entry { arrival: u64::MAX, need: u64::MAX };
-
-/// Up to this many lanes, looking at all of them costs less than keeping a tree over them.
-const FEW: usize = 8;
 
 /// The earliest of the lanes whose need fits, without an allocation after it is built.
 ///
@@ -27,90 +16,59 @@ const FEW: usize = 8;
 /// which is the common case of a pool that is just saturated.
 #[derive(Debug)]
 pub(super) struct Tree {
-    /// The minima over all lanes, each for itself.
-    root: Entry,
-    lanes: Vec<Entry>,
-    /// Minima over pairs of lanes, over pairs of pairs, and so on. Node `i` has children `2i` and `2i + 1`; those from
-    /// `lanes.len()` up are the lanes themselves. Empty for a few lanes.
-    inner: Vec<Entry>,
+    /// Index of the first leaf; a power of two, so that node `i` has children `2i` and `2i + 1`.
+    leaves: usize,
+    nodes: Vec<Entry>,
 }
 
 impl Tree {
     pub(super) fn new(lanes: usize) -> Self {
-        let flat = lanes <= FEW;
-        let leaves = if flat { lanes } else { lanes.next_power_of_two() };
-        let inner = if flat { Vec::new() } else { vec![EMPTY; leaves] };
-        Tree { root: EMPTY, lanes: vec![EMPTY; leaves], inner }
+        let leaves = lanes.next_power_of_two();
+        Tree { leaves, nodes: vec![EMPTY; 2 * leaves] }
     }
 
     /// O(log lanes), and O(1) when nothing changes further up.
     pub(super) fn set(&mut self, lane: usize, entry: Option<Entry>) {
+        let mut at = self.leaves + lane;
         let entry = entry.unwrap_or(EMPTY);
-        if std::mem::replace(&mut self.lanes[lane], entry) == entry {
+        if self.nodes[at] == entry {
             return;
         }
-        if self.inner.is_empty() {
-            self.root = self.lanes.iter().fold(EMPTY, |best, lane| best.least(*lane));
-            return;
-        }
-        let mut at = (self.lanes.len() + lane) / 2;
-        while at > 0 {
-            let best = self.node(2 * at).least(self.node(2 * at + 1));
-            if std::mem::replace(&mut self.inner[at], best) == best {
-                return;
-            }
+        self.nodes[at] = entry;
+        while at > 1 {
             at /= 2;
+            let (left, right) = (self.nodes[2 * at], self.nodes[2 * at + 1]);
+            let best =
+                Entry { arrival: left.arrival.min(right.arrival), need: left.need.min(right.need) };
+            if self.nodes[at] == best {
+                break;
+            }
+            self.nodes[at] = best;
         }
-        self.root = self.inner[1];
-    }
-
-    fn node(&self, at: usize) -> Entry {
-        match at.checked_sub(self.lanes.len()) {
-            Some(lane) => self.lanes[lane],
-            None => self.inner[at],
-        }
-    }
-
-    pub(super) fn is_empty(&self) -> bool {
-        self.earliest() == u64::MAX
     }
 
     /// Arrival of the earliest entry whatever it needs; `u64::MAX` when there is none.
-    #[inline]
     pub(super) fn earliest(&self) -> u64 {
-        self.root.arrival
+        self.nodes[1].arrival
     }
 
     /// The lane of the earliest entry among those that need at most `room`.
     ///
     /// O(log lanes) when the needs are equal; with mixed needs it visits at most the lanes that fit.
-    #[inline]
     pub(super) fn first_fit(&self, room: u64) -> Option<usize> {
-        if self.root.need > room || self.is_empty() {
-            return None;
-        }
-        if !self.inner.is_empty() {
-            return self.search(1, room, u64::MAX).map(|(_, lane)| lane);
-        }
-        let mut best = (u64::MAX, None);
-        for (index, lane) in self.lanes.iter().enumerate() {
-            if lane.need <= room && lane.arrival < best.0 {
-                best = (lane.arrival, Some(index));
-            }
-        }
-        best.1
+        self.search(1, room, u64::MAX).map(|(_, lane)| lane)
     }
 
     fn search(&self, at: usize, room: u64, best: u64) -> Option<(u64, usize)> {
-        let node = self.node(at);
+        let node = self.nodes[at];
         if node.need > room || node.arrival >= best {
             return None;
         }
-        if let Some(lane) = at.checked_sub(self.lanes.len()) {
-            return Some((node.arrival, lane));
+        if at >= self.leaves {
+            return Some((node.arrival, at - self.leaves));
         }
         let (left, right) = (2 * at, 2 * at + 1);
-        let (sooner, later) = if self.node(left).arrival <= self.node(right).arrival {
+        let (sooner, later) = if self.nodes[left].arrival <= self.nodes[right].arrival {
             (left, right)
         } else {
             (right, left)
@@ -122,20 +80,15 @@ impl Tree {
 
     /// Calls `visit` with every lane whose entry arrived before `arrival`.
     pub(super) fn for_each_before(&self, arrival: u64, mut visit: impl FnMut(usize)) {
-        if self.inner.is_empty() {
-            let lanes = self.lanes.iter().enumerate();
-            lanes.filter(|(_, lane)| lane.arrival < arrival).for_each(|(index, _)| visit(index));
-        } else {
-            self.walk_before(1, arrival, &mut visit);
-        }
+        self.walk_before(1, arrival, &mut visit);
     }
 
     fn walk_before(&self, at: usize, arrival: u64, visit: &mut impl FnMut(usize)) {
-        if self.node(at).arrival >= arrival {
+        if self.nodes[at].arrival >= arrival {
             return;
         }
-        if let Some(lane) = at.checked_sub(self.lanes.len()) {
-            visit(lane);
+        if at >= self.leaves {
+            visit(at - self.leaves);
         } else {
             self.walk_before(2 * at, arrival, visit);
             self.walk_before(2 * at + 1, arrival, visit);

@@ -214,6 +214,11 @@ impl ReferenceStateMachine for Machine {
     fn preconditions(model: &Model, transition: &Transition) -> bool {
         let fate = |id| model.waiters.iter().find(|w| w.id == id).map(|w| w.fate);
         match *transition {
+            // shrinking may have left fewer lanes
+            Transition::TryAcquire { lane, .. }
+            | Transition::Enter { lane, .. }
+            | Transition::CloseLane { lane } => model.lanes().contains(&lane),
+            Transition::Resize { ref numbers, .. } => numbers.len() == model.numbers.len(),
             Transition::Release { permit } => model.held.iter().any(|held| held.id == permit),
             Transition::Cancel { waiter } => fate(waiter).is_some(),
             Transition::Refuse { waiter } => fate(waiter) == Some(Fate::Waiting),

@@ -1,0 +1,260 @@
+//! Where the lanes stand: which of them goes next, and whose time is up first.
+
+use super::tree::{Entry, Tree};
+
+/// Where a lane stands, by its head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Standing {
+    /// The head fits inside what is kept for this lane.
+    Kept,
+    /// The head fits inside the lane's reservation, not inside what is kept.
+    Reserved,
+    /// The head needs capacity that is not reserved for this lane.
+    Borrowing,
+    /// No head, or the head does not fit under the lane's own limit, or the lane is closed.
+    Out,
+}
+
+/// What a lane shows of itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Row {
+    pub(super) standing: Standing,
+    /// A borrowing head that may not be passed any more.
+    pub(super) stuck: bool,
+    /// When the head arrived.
+    pub(super) arrival: u64,
+    /// What it needs beyond what its own lane is kept.
+    pub(super) need: u64,
+}
+
+impl Row {
+    pub(super) const OUT: Row =
+        Row { standing: Standing::Out, stuck: false, arrival: u64::MAX, need: u64::MAX };
+}
+
+/// "Never", for times.
+const NEVER: u64 = u64::MAX;
+
+/// Up to this many lanes, looking at all of them costs less than keeping tournaments over them.
+const FEW: usize = 8;
+
+/// The rows of all lanes, and with many lanes the tournaments that find one without looking at all. Nothing is
+/// allocated after it is built: ordered sets from the standard library would allocate whenever a queue becomes empty or
+/// stops being so, which a pool that is just saturated does all the time.
+#[derive(Debug)]
+pub(super) struct Board {
+    rows: Vec<Row>,
+    /// When each lane's head meets the lane's queue timeout; first come is first out, so heads are enough.
+    due: Vec<u64>,
+    /// The least of `due`.
+    next_due: u64,
+    many: Option<Box<Tournaments>>,
+}
+
+#[derive(Debug)]
+struct Tournaments {
+    kept: Tree,
+    reserved: Tree,
+    borrowing: Tree,
+    stuck: Tree,
+    due: Tree,
+}
+
+impl Tournaments {
+    fn of(&mut self, standing: Standing) -> Option<&mut Tree> {
+        match standing {
+            Standing::Kept => Some(&mut self.kept),
+            Standing::Reserved => Some(&mut self.reserved),
+            Standing::Borrowing => Some(&mut self.borrowing),
+            Standing::Out => None,
+        }
+    }
+}
+
+impl Board {
+    pub(super) fn new(lanes: usize) -> Self {
+        let many = (lanes > FEW).then(|| {
+            let tree = || Tree::new(lanes);
+            let (kept, reserved, borrowing) = (tree(), tree(), tree());
+            Box::new(Tournaments { kept, reserved, borrowing, stuck: tree(), due: tree() })
+        });
+        Board { rows: vec![Row::OUT; lanes], due: vec![NEVER; lanes], next_due: NEVER, many }
+    }
+
+    /// O(log lanes).
+    #[inline]
+    pub(super) fn set(&mut self, lane: usize, row: Row) {
+        let before = std::mem::replace(&mut self.rows[lane], row);
+        if let Some(many) = &mut self.many
+            && before != row
+        {
+            if before.standing != row.standing
+                && let Some(tree) = many.of(before.standing)
+            {
+                tree.set(lane, None);
+            }
+            let entry = Entry { arrival: row.arrival, need: row.need };
+            if let Some(tree) = many.of(row.standing) {
+                tree.set(lane, Some(entry));
+            }
+            many.stuck.set(lane, row.stuck.then_some(entry));
+        }
+    }
+
+    /// O(log lanes). `u64::MAX` is never.
+    #[inline]
+    pub(super) fn set_due(&mut self, lane: usize, due: u64) {
+        if std::mem::replace(&mut self.due[lane], due) == due {
+            return;
+        }
+        self.next_due = match &mut self.many {
+            // the least of the lanes
+            None => self.due.iter().fold(NEVER, |least, due| least.min(*due)),
+            Some(many) => {
+                many.due.set(lane, (due != NEVER).then_some(Entry { arrival: due, need: 0 }));
+                many.due.earliest()
+            }
+        };
+    }
+
+    /// When the first queue timeout is met; `u64::MAX` is never.
+    #[inline]
+    pub(super) fn next_due(&self) -> u64 {
+        self.next_due
+    }
+
+    /// The lane whose head's queue timeout is met first, if any lane has one.
+    pub(super) fn first_due(&self) -> Option<usize> {
+        if self.next_due == NEVER {
+            return None;
+        }
+        match &self.many {
+            None => self.due.iter().position(|due| *due == self.next_due),
+            Some(many) => many.due.first_fit(0),
+        }
+    }
+
+    /// The lane that goes next, and where it stands: by standing, then by arrival, of those that need at most what a
+    /// lane standing there may take.
+    ///
+    /// O(log lanes) when the needs are equal; with mixed needs it looks at most at the lanes that fit.
+    #[inline]
+    pub(super) fn next(&self, kept: u64, reserved: u64, borrowing: u64) -> Option<(usize, Row)> {
+        let lane = match &self.many {
+            None => {
+                let mut best = (Standing::Out, u64::MAX, None);
+                for (lane, row) in self.rows.iter().enumerate() {
+                    let room = match row.standing {
+                        Standing::Out => continue,
+                        Standing::Kept => kept,
+                        Standing::Reserved => reserved,
+                        Standing::Borrowing => borrowing,
+                    };
+                    if row.need <= room && (row.standing, row.arrival) < (best.0, best.1) {
+                        best = (row.standing, row.arrival, Some(lane));
+                    }
+                }
+                best.2?
+            }
+            Some(many) => many
+                .kept
+                .first_fit(kept)
+                .or_else(|| many.reserved.first_fit(reserved))
+                .or_else(|| many.borrowing.first_fit(borrowing))?,
+        };
+        Some((lane, self.rows[lane]))
+    }
+
+    /// Whether a borrower that arrived at `arrival` would pass a head that may not be passed.
+    #[inline]
+    pub(super) fn is_blocked(&self, arrival: u64) -> bool {
+        match &self.many {
+            None => self.rows.iter().any(|row| row.stuck && row.arrival < arrival),
+            Some(many) => many.stuck.earliest() < arrival,
+        }
+    }
+
+    /// Calls `visit` with every borrowing lane whose head arrived before `arrival`.
+    #[inline]
+    pub(super) fn for_each_borrowing_before(&self, arrival: u64, mut visit: impl FnMut(usize)) {
+        match &self.many {
+            None => {
+                for (lane, row) in self.rows.iter().enumerate() {
+                    if row.standing == Standing::Borrowing && row.arrival < arrival {
+                        visit(lane);
+                    }
+                }
+            }
+            Some(many) => many.borrowing.for_each_before(arrival, visit),
+        }
+    }
+
+    /// Marks a borrowing lane as one that may not be passed any more.
+    pub(super) fn set_stuck(&mut self, lane: usize) {
+        let row = self.rows[lane];
+        self.set(lane, Row { stuck: true, ..row });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn standing() -> impl Strategy<Value = Standing> {
+        prop_oneof![
+            Just(Standing::Kept),
+            Just(Standing::Reserved),
+            Just(Standing::Borrowing),
+            Just(Standing::Out)
+        ]
+    }
+
+    proptest! {
+        /// However many lanes there are, looking at all of them and the tournaments tell the same.
+        #[test]
+        fn few_and_many_lanes_give_the_same_answers(
+            lanes in 1_usize..20,
+            steps in proptest::collection::vec(
+                (0_usize..20, standing(), any::<bool>(), 0_u64..50, 0_u64..6, proptest::option::of(0_u64..9)),
+                1..60,
+            ),
+            rooms in (0_u64..6, 0_u64..6, 0_u64..6),
+            before in 0_u64..60,
+        ) {
+            let mut flat = Board::new(lanes);
+            flat.many = None;
+            let mut tall = Board::new(FEW + 1 + lanes);
+            for (n, (lane, standing, stuck, arrival, need, due)) in steps.into_iter().enumerate() {
+                let lane = lane % lanes;
+                let row = match standing {
+                    Standing::Out => Row::OUT,
+                    _ => Row {
+                        standing,
+                        stuck: stuck && standing == Standing::Borrowing,
+                        // arrivals are unique in use, so make them so here
+                        arrival: arrival * 100 + n as u64,
+                        need,
+                    },
+                };
+                // times are told apart likewise
+                let due = due.map_or(NEVER, |due| due * 100 + n as u64);
+                for board in [&mut flat, &mut tall] {
+                    board.set(lane, row);
+                    board.set_due(lane, due);
+                }
+            }
+            prop_assert_eq!(
+                flat.next(rooms.0, rooms.1, rooms.2),
+                tall.next(rooms.0, rooms.1, rooms.2)
+            );
+            prop_assert_eq!(flat.next_due(), tall.next_due());
+            prop_assert_eq!(flat.first_due(), tall.first_due());
+            prop_assert_eq!(flat.is_blocked(before * 100), tall.is_blocked(before * 100));
+            let (mut seen, mut also) = (Vec::new(), Vec::new());
+            flat.for_each_borrowing_before(before * 100, |lane| seen.push(lane));
+            tall.for_each_borrowing_before(before * 100, |lane| also.push(lane));
+            prop_assert_eq!(seen, also);
+        }
+    }
+}

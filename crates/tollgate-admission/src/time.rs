@@ -90,7 +90,9 @@ impl ThreadTimer {
     /// A timer of its own; `name` is its thread's.
     #[must_use]
     pub fn new(name: impl Into<String>) -> Self {
-        ThreadTimer { shared: Arc::default(), started: OnceLock::new(), name: name.into() }
+        // the standard library panics at a thread's name with a NUL
+        let name = name.into().replace('\0', "\u{fffd}");
+        ThreadTimer { shared: Arc::default(), started: OnceLock::new(), name }
     }
 
     /// The timer that all budgets of the process share unless they are given another. It only wakes waiters.

@@ -429,6 +429,18 @@ fn the_timer_calls_at_the_time_or_later_and_never_earlier() {
     called.recv().expect("also at a time that has passed");
 }
 
+/// ADM-8, section 5: names with any characters.
+#[test]
+fn any_characters_make_the_name_of_a_timer() {
+    for name in ["", "a\0b", "a name that is longer than what a system takes", "früh 🚦"] {
+        let timer = ThreadTimer::new(name);
+        timer.prepare().unwrap();
+        let (target, called) = called();
+        timer.call_at(Instant::now(), Arc::downgrade(&target));
+        called.recv().unwrap();
+    }
+}
+
 /// ADM-8
 #[test]
 fn the_timer_is_on_time_for_a_call_that_is_asked_for_behind_a_later_one() {

@@ -116,6 +116,8 @@ pub(crate) struct Inner {
     pub(crate) alive: usize,
     /// Those of them that have come.
     present: usize,
+    /// A thread was refused, and none has come since.
+    starved: bool,
     pub(crate) peak_threads: usize,
     looking: usize,
     jobs: u64,
@@ -209,6 +211,11 @@ enum Errand {
 }
 
 impl After {
+    /// For those who only look: where the last thread was refused, they don't ask for another.
+    pub(crate) fn of_observer(inner: &Inner) -> Self {
+        After { thread_refused: inner.starved, ..After::default() }
+    }
+
     #[inline]
     fn due_at(&mut self, at: Tick) {
         self.due = Some(self.due.map_or(at, |due| due.min(at)));
@@ -291,6 +298,7 @@ impl Inner {
     /// wait for one fail.
     fn thread_refused(&mut self, id: usize, error: io::Error, after: &mut After) {
         after.thread_refused = true;
+        self.starved = true;
         self.threads -= 1;
         self.alive -= 1;
         self.looking -= 1;
@@ -370,6 +378,7 @@ impl Core {
             threads: 0,
             alive: 0,
             present: 0,
+            starved: false,
             peak_threads: 0,
             looking: 0,
             jobs: 0,
@@ -661,6 +670,7 @@ impl Core {
         let mut inner = self.lock();
         inner.workers[worker].thread = Some(thread);
         inner.present += 1;
+        inner.starved = false;
         inner.peak_threads = inner.peak_threads.max(inner.present);
     }
 

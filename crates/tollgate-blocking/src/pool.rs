@@ -18,7 +18,7 @@ use tollgate_admission::{
 };
 
 /// How long an idle thread stays, unless the builder says otherwise.
-pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(10);
+pub const DEFAULT_KEEP_ALIVE: Duration = Duration::from_secs(60);
 
 /// A pool of threads with bounded lanes, owned by one runtime. Clones are handles to the same pool.
 ///

@@ -106,7 +106,8 @@ impl ShutdownReport {
             refused: budget.lanes.iter().map(|lane| lane.refused.closed).sum(),
             took: now.since(started),
         };
-        core.finish(inner, &mut After::default());
+        let mut after = After::of_observer(&inner);
+        core.finish(inner, &mut after);
         report
     }
 }

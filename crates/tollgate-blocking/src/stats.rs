@@ -1,7 +1,7 @@
 //! What a pool tells about itself.
 
 use crate::cell::{ABANDONED, Job, STARTED, TIMED_OUT};
-use crate::core::{Core, Inner, Waiter};
+use crate::core::{After, Core, Inner, Waiter};
 use crate::histogram::Histogram;
 use crate::job::{JobId, JobKind, JobName};
 use std::fmt;
@@ -84,7 +84,8 @@ impl PoolStats {
         let names = budget.lanes.iter().map(|lane| &lane.name);
         let lanes = names.zip(&inner.lanes).map(|(name, record)| record.copy(name)).collect();
         let threads = inner.thread_stats();
-        core.finish(inner, &mut crate::core::After::default());
+        let mut after = After::of_observer(&inner);
+        core.finish(inner, &mut after);
         PoolStats { budget, lanes, threads }
     }
 
@@ -149,7 +150,8 @@ impl Snapshot {
         let budget = inner.state.stats(now);
         let threads = inner.thread_stats();
         let jobs = inner.jobs(core, now);
-        core.finish(inner, &mut crate::core::After::default());
+        let mut after = After::of_observer(&inner);
+        core.finish(inner, &mut after);
         Snapshot { budget, threads, jobs }
     }
 }

@@ -9,10 +9,10 @@ use tollgate_admission::engine::{LaneId, Tick};
 
 /// How often a worker that ran out of work offers its time slice to others before it parks. A few yields let many
 /// callers submit again without a wake-up; spinning instead would take the core that they need.
-const YIELDS: usize = 4;
+const YIELDS: usize = 16;
 
 /// Jobs in a row after which more are likely to come at once. A single caller's next job is not: it waits for the result.
-const STREAK: usize = 4;
+const STREAK: usize = 2;
 
 /// A permit that a job on this thread holds.
 #[derive(Clone, Copy)]

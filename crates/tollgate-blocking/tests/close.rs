@@ -43,7 +43,11 @@ fn when_close_returns_everybody_who_waited_has_been_told_and_nothing_more_is_adm
     assert!(matches!(io.submit(|| ()), Err(SubmitError::Refused(AcquireError::Closed { .. }))));
     assert_eq!(states(&pool), [JobState::Running], "what runs goes on");
     pool.close();
-    assert_eq!(refused(&pool, "io").closed, 103, "each is counted once, closing again counts nothing");
+    assert_eq!(
+        refused(&pool, "io").closed,
+        103,
+        "each is counted once, closing again counts nothing"
+    );
     gate.open();
     running.join().unwrap();
     shut_down(&pool);
@@ -119,7 +123,8 @@ fn a_shutdown_that_meets_its_deadline_names_what_is_left_and_can_be_asked_again(
     assert_eq!(jobs, expected);
     assert!(report.jobs.iter().all(|job| job.ran == Some(5 * SECOND)), "{report}");
     let text = report.to_string();
-    for part in ["not everything has stopped after 5s", "3 jobs, 4 permits and 3 threads", "#1 plain"]
+    for part in
+        ["not everything has stopped after 5s", "3 jobs, 4 permits and 3 threads", "#1 plain"]
     {
         assert!(text.contains(part), "{text:?} lacks {part:?}");
     }
@@ -180,7 +185,9 @@ fn a_shutdown_that_is_dropped_leaves_the_pool_closed_only_if_it_was_polled() {
 fn a_pool_that_never_worked_is_shut_down_at_once() {
     let owned = Owned::new();
     let (pool, _io) = owned.pool(1, 0);
-    assert!(matches!(poll(&mut pool.shutdown(Deadline::never())), std::task::Poll::Ready(r) if r.complete));
+    assert!(
+        matches!(poll(&mut pool.shutdown(Deadline::never())), std::task::Poll::Ready(r) if r.complete)
+    );
 }
 
 /// BLK-15
@@ -205,7 +212,7 @@ fn idle_threads_end_with_their_pool() {
     (0..3).for_each(|_| stops.recv_timeout(PATIENCE).expect("a thread outlives its pool"));
 }
 
-/// A18
+/// BLK-15, A18
 #[test]
 fn what_is_submitted_while_a_shutdown_runs_runs_or_is_refused_as_closed() {
     for _ in 0..50 {
@@ -218,11 +225,10 @@ fn what_is_submitted_while_a_shutdown_runs_runs_or_is_refused_as_closed() {
                 let (io, ran, barrier) = (io.clone(), Arc::clone(&ran), Arc::clone(&barrier));
                 std::thread::spawn(move || {
                     barrier.wait();
-                    let mut done = 0;
-                    for n in 0.. {
+                    for done in 0.. {
                         let ran = Arc::clone(&ran);
                         let work = move || ran.fetch_add(1, Ordering::SeqCst);
-                        let result = if n % 2 == 0 {
+                        let result = if done % 2 == 0 {
                             block_on(io.run(work))
                         } else {
                             match io.submit(work) {
@@ -234,7 +240,6 @@ fn what_is_submitted_while_a_shutdown_runs_runs_or_is_refused_as_closed() {
                             is_closed(result);
                             return done;
                         }
-                        done += 1;
                     }
                     unreachable!()
                 })
@@ -332,15 +337,15 @@ fn the_last_handle_may_be_dropped_by_the_timer() {
     running.join().unwrap();
     // with the pool's own timer, the timer's thread drops its timer
     let runtime = support::runtime();
-    let pool = BlockingPool::builder(runtime.handle().clone()).capacity(1);
-    let pool = pool.lane(LanePolicy::new("io")).build().unwrap();
+    let lane = LanePolicy::new("io").queue_timeout(Duration::from_millis(5));
+    let pool = BlockingPool::builder(runtime.handle().clone()).capacity(1).lane(lane);
+    let pool = pool.build().unwrap();
     let io = pool.executor("io").unwrap();
     let gate = Gate::new();
     drop(io.submit(gate.closure()).unwrap());
     gate.wait_started();
     let captured = (pool, io.clone());
-    let soon = Deadline::after(Duration::from_millis(5));
-    let late = io.job("late").deadline(soon).submit(move || drop(captured)).unwrap();
+    let late = io.submit(move || drop(captured)).unwrap();
     drop(io);
     let result = must_end("a pool that is dropped by its timer", || late.join());
     assert!(matches!(result, Err(RunError::Refused(AcquireError::Deadline { .. }))));
@@ -372,14 +377,14 @@ fn a_long_queue_is_refused_without_holding_anybody_up() {
     gate.wait_started();
     let tickets: Vec<_> = (0..MANY).map(|_| io.submit(|| ()).unwrap()).collect();
     pool.close();
-    assert!(tickets.iter().all(|ticket| ticket.is_done()));
+    assert!(tickets.iter().all(tollgate_blocking::Ticket::is_done));
     assert_eq!(refused(&pool, "io").closed, MANY as u64);
     tickets.into_iter().for_each(|ticket| is_closed(ticket.join()));
     gate.open();
     running.join().unwrap();
 }
 
-/// BLK-15, ADM-5
+/// BLK-15, ADM-5, A6
 #[test]
 fn captures_and_wakers_that_use_the_pool_while_it_closes_find_no_lock_held() {
     let owned = Owned::new();

@@ -324,7 +324,7 @@ fn is_unharmed(pool: &BlockingPool, io: &Executor) {
     shut_down(pool);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn captures_that_panic_when_dropped_are_reported_as_a_panic_of_the_job() {
     let owned = Owned::new();
@@ -340,7 +340,7 @@ fn captures_that_panic_when_dropped_are_reported_as_a_panic_of_the_job() {
     is_unharmed(&pool, &io);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn captures_that_panic_when_dropped_unstarted_harm_nobody() {
     let owned = Owned::new();
@@ -368,7 +368,7 @@ fn captures_that_panic_when_dropped_unstarted_harm_nobody() {
     is_unharmed(&pool, &io);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn captures_that_panic_when_an_admitted_job_is_refused_harm_nobody() {
     let owned = Owned::new();
@@ -385,7 +385,7 @@ fn captures_that_panic_when_an_admitted_job_is_refused_harm_nobody() {
     is_unharmed(&pool, &io);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn a_result_that_panics_when_nobody_claims_it_harms_nobody() {
     let owned = Owned::new();
@@ -414,7 +414,7 @@ fn a_result_that_panics_when_nobody_claims_it_harms_nobody() {
     is_unharmed(&pool, &io);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn a_result_that_panics_when_its_run_is_dropped_harms_nobody() {
     let owned = Owned::new();
@@ -429,7 +429,7 @@ fn a_result_that_panics_when_its_run_is_dropped_harms_nobody() {
     is_unharmed(&pool, &io);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn a_payload_that_panics_when_dropped_harms_nobody() {
     let owned = Owned::new();
@@ -445,7 +445,7 @@ fn a_payload_that_panics_when_dropped_harms_nobody() {
     is_unharmed(&pool, &io);
 }
 
-/// Section 5, BLK-10
+/// BLK-10, section 5
 #[test]
 fn a_waker_that_panics_harms_nobody() {
     struct Bad;

@@ -81,18 +81,22 @@ fn inner_work_sees_the_owners_runtime_within_another_one() {
 fn the_submitting_side_needs_no_timer() {
     // nor does the owner: the pool keeps its deadlines itself, on the real clock here
     let owner = Builder::new_multi_thread().worker_threads(1).build().unwrap();
-    let (_pool, io) = pool_of(&owner, 1);
+    let soon = Duration::from_millis(20);
+    let lane = LanePolicy::new("io").queue_timeout(soon).task_timeout(soon);
+    let pool = BlockingPool::builder(owner.handle().clone()).capacity(1).lane(lane);
+    let pool = pool.build().unwrap();
+    let io = pool.executor("io").unwrap();
     let gate = Gate::new();
-    let soon = Deadline::after(Duration::from_millis(20));
-    let mut running = io.job("x").deadline(soon).submit(gate.closure()).unwrap();
+    let mut running = io.submit(gate.closure()).unwrap();
     gate.wait_started();
-    let late = io.job("x").deadline(soon).run(|| ());
-    let wait = running.wait_until(Deadline::after(Duration::from_millis(1)));
-    assert!(block_on(wait).is_none());
+    let late = io.run(|| ());
     let error = must_end("a deadline without a timer", || block_on(late)).unwrap_err();
     assert!(matches!(error, RunError::Refused(AcquireError::Deadline { .. })), "{error:?}");
-    let error = must_end("a deadline without a timer", || running.join()).unwrap_err();
-    assert!(matches!(error, RunError::TimedOut { .. }), "{error:?}");
+    let wait = running.wait_until(Deadline::after(Duration::from_secs(1000)));
+    let result = block_on(wait).expect("its time is up before a thousand seconds are");
+    assert!(matches!(result, Err(RunError::TimedOut { .. })), "{result:?}");
+    let shutdown = pool.shutdown(Deadline::after(soon));
+    assert!(!must_end("a deadline without a timer", || block_on(shutdown)).complete);
 }
 
 /// BLK-2
@@ -111,7 +115,10 @@ fn when_the_runtime_is_gone_submissions_fail_as_closed() {
     assert!(gone(&block_on(io.acquire()).unwrap_err()));
     let error = io.try_acquire().unwrap_err();
     assert!(matches!(error, TryAcquireError::Closed { what: Closed::Runtime, .. }), "{error:?}");
-    assert_eq!(error.to_string(), "lane `io` admits nothing more: the runtime that owns it is gone");
+    assert_eq!(
+        error.to_string(),
+        "lane `io` admits nothing more: the runtime that owns it is gone"
+    );
     shut_down(&pool);
 }
 
@@ -155,11 +162,8 @@ fn admitted_jobs_that_have_not_started_never_run_once_the_runtime_is_gone() {
     let owner = runtime();
     let nursery = Nursery::default();
     let builder = BlockingPool::builder(owner.handle().clone()).capacity(2);
-    let pool = builder
-        .lane(LanePolicy::new("io"))
-        .spawn_handler(nursery.handler())
-        .build()
-        .unwrap();
+    let pool =
+        builder.lane(LanePolicy::new("io")).spawn_handler(nursery.handler()).build().unwrap();
     let io = pool.executor("io").unwrap();
     let admitted = io.submit(here).unwrap();
     drop(owner);

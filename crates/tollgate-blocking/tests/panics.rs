@@ -27,7 +27,8 @@ fn a_panic_reaches_the_waiter_with_its_message_and_payload_whatever_it_is() {
     assert_eq!(panic.message(), Some("a literal"));
     assert_eq!(panic.into_payload().downcast_ref(), Some(&"a literal"));
 
-    let panic = panic_of(block_on(io.run(|| -> () { panic!("number {}", std::hint::black_box(7)) })));
+    let panic =
+        panic_of(block_on(io.run(|| -> () { panic!("number {}", std::hint::black_box(7)) })));
     assert_eq!(panic.message(), Some("number 7"));
     assert_eq!(*panic.into_payload().downcast::<String>().unwrap(), "number 7");
 

@@ -49,7 +49,7 @@ fn the_options_of_a_permit_are_those_of_its_job() {
     assert_eq!(available(&pool), 4);
 }
 
-/// ADM-2
+/// BLK-4, ADM-2
 #[test]
 fn a_permit_that_is_dropped_returns_at_once() {
     let owned = Owned::new();
@@ -64,7 +64,7 @@ fn a_permit_that_is_dropped_returns_at_once() {
     assert_eq!(counts(&pool, "io").started, 1);
 }
 
-/// ADM-7
+/// BLK-4, ADM-7, A3
 #[test]
 fn an_acquire_that_is_dropped_gives_up_its_place_or_its_permit() {
     let owned = Owned::new();
@@ -223,7 +223,7 @@ fn a_run_under_a_permit_that_is_dropped_before_its_thread_comes_gives_the_permit
     assert_eq!(counts(&pool, "io").cancelled, 1);
 }
 
-/// ADM-5
+/// BLK-4
 #[test]
 #[should_panic = "an acquire was polled after it had completed"]
 fn an_acquire_that_has_completed_is_not_to_be_polled() {

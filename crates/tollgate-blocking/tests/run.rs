@@ -213,7 +213,7 @@ fn names_with_any_characters_will_do() {
     assert!(matches!(error, Err(BuildError::ThreadName { name }) if name == "a\0b"));
 }
 
-/// ADM-1, A13
+/// BLK-1, ADM-1, A13
 #[test]
 fn a_pool_that_could_run_nothing_is_not_built() {
     let owned = Owned::new();
@@ -226,7 +226,7 @@ fn a_pool_that_could_run_nothing_is_not_built() {
     assert_eq!(error.to_string(), "lane `x` reserves 6 permits but its limit is 4");
 }
 
-/// ADM-9, A19
+/// BLK-1, ADM-9, A19
 #[test]
 fn a_full_lane_is_refused_and_no_other() {
     let owned = Owned::new();
@@ -248,7 +248,7 @@ fn a_full_lane_is_refused_and_no_other() {
     assert_eq!((refused(&pool, "a").queue_full, refused(&pool, "b").total()), (1, 0));
 }
 
-/// ADM-3
+/// BLK-1, ADM-3
 #[test]
 fn jobs_of_a_lane_start_in_the_order_in_which_they_came() {
     let owned = Owned::new();
@@ -268,7 +268,7 @@ fn jobs_of_a_lane_start_in_the_order_in_which_they_came() {
     assert_eq!(log.get(), (0..50).map(|n| n.to_string()).collect::<Vec<_>>());
 }
 
-/// ADM-7
+/// BLK-2, ADM-7
 #[test]
 fn a_run_that_moves_to_another_task_wakes_that_one() {
     let owned = Owned::new();
@@ -286,7 +286,7 @@ fn a_run_that_moves_to_another_task_wakes_that_one() {
     assert!(matches!(run.as_mut().poll(&mut Context::from_waker(&new_waker)), Poll::Ready(Ok(()))));
 }
 
-/// A10
+/// BLK-1, A10
 #[test]
 fn every_accepted_job_runs_while_submitters_race_workers_that_go_idle() {
     let owned = Owned::new();
@@ -327,7 +327,7 @@ fn shut_down_when_done(pool: &tollgate_blocking::BlockingPool, ran: &AtomicUsize
     assert_eq!(counts(pool, "io").finished, jobs as u64);
 }
 
-/// A5, ADM-2
+/// BLK-1, A5, ADM-2
 #[test]
 fn what_runs_at_once_never_exceeds_capacity_or_limit() {
     let owned = Owned::new();
@@ -372,7 +372,7 @@ fn what_runs_at_once_never_exceeds_capacity_or_limit() {
     assert_eq!(available(&pool), 3);
 }
 
-/// A23
+/// BLK-2, A23
 #[test]
 fn a_task_without_cooperative_budget_is_not_refused() {
     let owned = Owned::new();
@@ -391,7 +391,7 @@ fn a_task_without_cooperative_budget_is_not_refused() {
     assert_eq!(counts(&pool, "io").finished, 100);
 }
 
-/// ADM-9
+/// BLK-1, ADM-9
 #[test]
 fn a_refusal_says_what_was_refused_and_why() {
     let owned = Owned::new();

@@ -73,7 +73,7 @@ fn scene(propagate: bool) -> Scene {
 }
 
 fn current() -> Option<&'static str> {
-    Span::current().metadata().map(|metadata| metadata.name())
+    Span::current().metadata().map(tracing::Metadata::name)
 }
 
 /// BLK-14

@@ -263,7 +263,7 @@ fn a_run_that_times_out_is_told_so_and_its_closure_goes_on_under_its_permit() {
     assert_eq!((counts.finished, counts.timed_out, counts.abandoned), (1, 1, 0));
 }
 
-/// A15
+/// BLK-6, A15
 #[test]
 fn an_abandoned_job_whose_time_is_up_is_still_abandoned() {
     let owned = Owned::new();
@@ -312,7 +312,7 @@ fn a_job_whose_ticket_was_dropped_is_running_not_abandoned() {
     eventually("the permit returns", || available(&pool) == 1);
 }
 
-/// BLK-6, ADM-6
+/// BLK-6, ADM-6, A2
 #[test]
 fn those_behind_a_heavy_run_that_leaves_start_at_once() {
     let owned = Owned::new();
@@ -364,7 +364,7 @@ fn jobs_are_cancelled_at_any_instant_of_their_life_and_each_runs_or_is_dropped_o
     shut_down(&pool);
 }
 
-/// A16
+/// BLK-6, A16
 #[test]
 fn many_queued_runs_are_dropped_newest_first_and_nothing_is_left() {
     const MANY: usize = 64_000;

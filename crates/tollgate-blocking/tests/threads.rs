@@ -45,24 +45,33 @@ fn refusals() -> Vec<(&'static str, Refusal)> {
     let keep = Mutex::new(Vec::new());
     vec![
         ("refused", Box::new(|_| Err(io::Error::other("no more threads")))),
-        ("dropped", Box::new(|thread| {
-            drop(thread);
-            Ok(())
-        })),
+        (
+            "dropped",
+            Box::new(|thread| {
+                drop(thread);
+                Ok(())
+            }),
+        ),
         ("panicked", Box::new(|_| panic!("the handler panics"))),
         ("panicked twice", Box::new(|_| std::panic::panic_any(Fuse))),
-        ("dropped elsewhere", Box::new(|thread| {
-            std::thread::spawn(move || drop(thread));
-            Ok(())
-        })),
-        ("refused and kept", Box::new(move |thread| {
-            keep.lock().unwrap().push(thread);
-            Err(io::Error::other("no more threads"))
-        })),
+        (
+            "dropped elsewhere",
+            Box::new(|thread| {
+                std::thread::spawn(move || drop(thread));
+                Ok(())
+            }),
+        ),
+        (
+            "refused and kept",
+            Box::new(move |thread| {
+                keep.lock().unwrap().push(thread);
+                Err(io::Error::other("no more threads"))
+            }),
+        ),
     ]
 }
 
-/// A9
+/// BLK-3, A9
 #[test]
 fn when_no_thread_can_be_had_every_job_fails_with_a_typed_error() {
     for (how, refuse) in refusals() {
@@ -77,7 +86,7 @@ fn when_no_thread_can_be_had_every_job_fails_with_a_typed_error() {
             let ticket = io.submit(move || drop(kept)).unwrap();
             let io = io.clone();
             let errors = must_end(how, move || {
-                let mut errors: Vec<_> = runs.into_iter().map(|run| block_on(run)).collect();
+                let mut errors: Vec<_> = runs.into_iter().map(block_on).collect();
                 errors.push(ticket.join());
                 drop(io);
                 errors
@@ -97,7 +106,7 @@ fn when_no_thread_can_be_had_every_job_fails_with_a_typed_error() {
     }
 }
 
-/// A9
+/// BLK-3, A9
 #[test]
 fn when_no_more_threads_can_be_had_jobs_run_later_on_those_there_are() {
     for (how, refuse) in refusals() {
@@ -127,7 +136,7 @@ fn when_no_more_threads_can_be_had_jobs_run_later_on_those_there_are() {
     }
 }
 
-/// A9
+/// BLK-3, A9
 #[test]
 fn a_pool_grows_again_when_threads_can_be_had_again() {
     let owned = Owned::new();
@@ -153,7 +162,7 @@ fn a_pool_grows_again_when_threads_can_be_had_again() {
     assert_eq!(pool.stats().threads.peak, 3);
 }
 
-/// A9
+/// BLK-3, A9
 #[test]
 fn a_thread_that_was_refused_and_comes_nevertheless_is_sent_away() {
     let owned = Owned::new();
@@ -170,7 +179,7 @@ fn a_thread_that_was_refused_and_comes_nevertheless_is_sent_away() {
     shut_down(&pool);
 }
 
-/// A9, section 5
+/// BLK-3, A9, section 5
 #[test]
 fn a_stack_that_no_system_has_is_an_error_and_not_a_panic() {
     for bytes in [1 << 47, usize::MAX / 2, usize::MAX] {
@@ -216,7 +225,7 @@ fn burst(pool: &BlockingPool, io: &Executor, n: usize) {
     eventually("all are idle", || pool.stats().threads.idle == n);
 }
 
-/// A22
+/// BLK-3, A22
 #[test]
 fn after_a_burst_idle_threads_retire() {
     let owned = Owned::new();
@@ -257,7 +266,7 @@ fn a_thread_that_is_used_stays_and_the_others_retire() {
     eventually("it is gone too", || pool.stats().threads.alive == 0);
 }
 
-/// A22, A12
+/// BLK-3, A22, A12
 #[test]
 fn threads_stay_for_ever_or_not_at_all_if_that_is_asked_for() {
     let owned = Owned::new();
@@ -273,7 +282,7 @@ fn threads_stay_for_ever_or_not_at_all_if_that_is_asked_for() {
     });
 }
 
-/// ADM-11
+/// BLK-3, ADM-11
 #[test]
 fn a_larger_capacity_starts_more_threads_at_once() {
     let owned = Owned::new();
@@ -291,7 +300,7 @@ fn a_larger_capacity_starts_more_threads_at_once() {
     tickets.into_iter().for_each(|ticket| ticket.join().unwrap());
 }
 
-/// ADM-11, A22
+/// BLK-3, ADM-11, A22
 #[test]
 fn a_smaller_capacity_sends_surplus_threads_away_as_they_idle() {
     let owned = Owned::new();
@@ -323,7 +332,8 @@ fn threads_have_the_names_and_the_stacks_that_were_asked_for() {
     let (_pool, io) = build(owned.builder(1).thread_name("disk").stack_size(64 << 20));
     assert_eq!(block_on(io.run(name)).unwrap().as_deref(), Some("disk-0"));
     // more than any default
-    let deep = || std::hint::black_box([1_u8; 24 << 20]).iter().map(|&byte| u64::from(byte)).sum::<u64>();
+    let deep =
+        || std::hint::black_box([1_u8; 24 << 20]).iter().map(|&byte| u64::from(byte)).sum::<u64>();
     assert_eq!(block_on(io.run(deep)).unwrap(), 24 << 20);
     let (seen, see) = channel();
     let seen = Mutex::new(seen);

@@ -114,7 +114,7 @@ fn a_deadline_that_has_passed_is_refused_even_when_a_permit_is_free() {
     assert_eq!((counts(&pool, "io").started, available(&pool)), (0, 1));
 }
 
-/// A12, section 5
+/// BLK-3, A12, section 5
 #[test]
 fn huge_timeouts_never_expire_and_nothing_overflows() {
     for huge in [Duration::MAX, Duration::from_secs(u64::MAX / 10), Duration::from_secs(1 << 40)] {
@@ -127,7 +127,7 @@ fn huge_timeouts_never_expire_and_nothing_overflows() {
         let mut running = io.job("x").deadline(deadline).run(gate.closure());
         start(&mut running);
         gate.wait_started();
-        let mut queued = io.job("x").deadline(deadline).run_with(|job| job.checkpoint());
+        let mut queued = io.job("x").deadline(deadline).run_with(|job| job.checkpoint().is_ok());
         start(&mut queued);
         let mut ticket = io.submit(|| ()).unwrap();
         let mut wait = ticket.wait_until(deadline);
@@ -137,7 +137,7 @@ fn huge_timeouts_never_expire_and_nothing_overflows() {
         assert_eq!(states(&pool), [JobState::Running, JobState::Queued, JobState::Queued]);
         gate.open();
         block_on(running).unwrap();
-        assert_eq!(block_on(queued).unwrap(), Ok(()));
+        assert!(block_on(queued).unwrap(), "its deadline never passes");
         block_on(wait).unwrap().unwrap();
         let report = block_on(pool.shutdown(deadline));
         assert!(report.complete, "{report}");

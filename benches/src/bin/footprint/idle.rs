@@ -4,13 +4,14 @@ use std::time::Duration;
 
 use tokio::runtime::Runtime;
 use tollgate_benches::closed_loop::{Loop, Sampler as _};
-use tollgate_benches::entrants::{Tollgate, Work};
+use tollgate_benches::entrants::{QUEUE_TIMEOUT, Tollgate, Work};
 
 use crate::figures::Figures;
 use crate::threads::{Thread, others};
 
-/// How long threads may take to fall asleep after the last job.
-const SETTLE: Duration = Duration::from_secs(1);
+/// How long threads may take to fall asleep after the last job. Longer than the queue timeout: the timer was asked to look
+/// when the last job's wait would have been over, finds nothing to do then, and sleeps for good.
+const SETTLE: Duration = QUEUE_TIMEOUT.saturating_add(Duration::from_secs(1));
 
 pub(crate) fn measure(
     runtime: &Runtime,

@@ -278,7 +278,9 @@ impl Nursery {
 
 /// A clock that is moved by hand and calls nobody until it is told to: what only a timer would notice stays unnoticed.
 #[derive(Debug, Clone)]
-pub(crate) struct JumpyClock(Arc<Mutex<(Instant, Vec<Weak<dyn OnTime>>)>>);
+pub(crate) struct JumpyClock(Arc<Mutex<Jumpy>>);
+
+type Jumpy = (Instant, Vec<Weak<dyn OnTime>>);
 
 impl JumpyClock {
     pub(crate) fn new() -> Self {

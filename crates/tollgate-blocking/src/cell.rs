@@ -386,7 +386,9 @@ where
             other => {
                 *phase = other;
                 drop(phase);
-                return between(Ending::Withdrawn);
+                between(Ending::Withdrawn);
+                // to whoever cancelled it and still watches
+                return self.deliver(Err(RunError::Cancelled { id: self.header.id() }));
             }
         };
         drop(phase);

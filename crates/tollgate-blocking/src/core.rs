@@ -565,8 +565,9 @@ impl Core {
         result.map_err(|(error, _job)| error)
     }
 
-    /// A job that was withdrawn before it started leaves the pool.
-    pub(crate) fn withdraw(&self, job: &Arc<dyn Job>, key: Option<Key>) {
+    /// A job that was withdrawn before it started leaves the pool. `false` when a worker has it, or somebody who
+    /// refuses it.
+    pub(crate) fn withdraw(&self, job: &Arc<dyn Job>, key: Option<Key>) -> bool {
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
@@ -583,7 +584,7 @@ impl Core {
             inner.lanes[header.lane.0 as usize].counts.cancelled += 1;
         }
         self.finish(guard, &mut after);
-        drop(found);
+        found.is_some()
     }
 
     // ---- what workers do ----

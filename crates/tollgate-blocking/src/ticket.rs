@@ -112,8 +112,10 @@ impl<R> Ticket<R> {
     pub fn cancel(&self) -> bool {
         match self.cell.cancel() {
             CancelOutcome::Withdrawn => {
-                self.core.withdraw(&(Arc::clone(&self.cell) as _), self.key);
-                self.cell.refuse(RunError::Cancelled { id: self.id() });
+                if self.core.withdraw(&(Arc::clone(&self.cell) as _), self.key) {
+                    self.cell.refuse(RunError::Cancelled { id: self.id() });
+                }
+                // else whoever has it tells, once the permit is back
                 true
             }
             CancelOutcome::Asked | CancelOutcome::Late => false,

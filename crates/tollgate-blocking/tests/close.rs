@@ -212,6 +212,27 @@ fn idle_threads_end_with_their_pool() {
     (0..3).for_each(|_| stops.recv_timeout(PATIENCE).expect("a thread outlives its pool"));
 }
 
+/// BLK-15
+#[test]
+fn a_shutdown_waits_for_threads_that_end_and_for_their_hooks() {
+    let owned = Owned::new();
+    let gate = Gate::new();
+    let closure = gate.closure();
+    let builder = owned.builder(1).lane(LanePolicy::new("io"));
+    let pool = builder.on_thread_stop(move || closure.clone()()).build().unwrap();
+    let io = pool.executor("io").unwrap();
+    block_on(io.run(|| ())).unwrap();
+    let mut shutdown = pool.shutdown(owned.after(SECOND));
+    start(&mut shutdown);
+    gate.wait_started();
+    owned.time.advance(SECOND);
+    let report = block_on(shutdown);
+    assert!(!report.complete, "a thread is at its last words");
+    assert_eq!((report.jobs.len(), report.permits, report.threads), (0, 0, 1));
+    gate.open();
+    shut_down(&pool);
+}
+
 /// BLK-15, A18
 #[test]
 fn what_is_submitted_while_a_shutdown_runs_runs_or_is_refused_as_closed() {

@@ -184,6 +184,39 @@ fn when_a_ticket_is_cancelled_before_the_start_the_captures_go_then_the_permit_t
 
 /// BLK-10
 #[test]
+fn when_a_ticket_is_cancelled_in_a_workers_hands_it_is_told_once_the_permit_is_back() {
+    let owned = Owned::new();
+    let clock = JumpyClock::new();
+    let builder = owned.builder(1).lane(LanePolicy::new("io")).time(Arc::new(clock.clone()));
+    let pool = builder.build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let (gate, door) = (Gate::new(), Gate::new());
+    let first = io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    // the worker that ends the first refuses the second, whose captures keep it, with the third already in its hands
+    let keep = door.closure();
+    let mark = OnDrop(move || keep.clone()());
+    let soon = std::time::Instant::now() + SECOND;
+    let second = io.job("soon").deadline(soon).submit(move || drop(mark)).unwrap();
+    let captured = Arc::new(());
+    let kept = Arc::clone(&captured);
+    let third = io.submit(move || drop(kept)).unwrap();
+    clock.jump(5 * SECOND);
+    gate.open();
+    first.join().unwrap();
+    door.wait_started();
+    assert!(third.cancel(), "its closure has not started");
+    assert_eq!((Arc::strong_count(&captured), available(&pool)), (1, 0), "the captures are gone");
+    assert!(!third.is_done(), "the permit is still out");
+    door.open();
+    assert!(matches!(third.join(), Err(RunError::Cancelled { .. })));
+    assert_eq!(available(&pool), 1);
+    assert!(matches!(second.join(), Err(RunError::Refused(_))));
+    assert_eq!((counts(&pool, "io").cancelled, counts(&pool, "io").started), (1, 1));
+}
+
+/// BLK-10
+#[test]
 fn when_a_run_is_dropped_before_the_start_its_captures_go_then_its_permit() {
     let scene = Scene::held_back();
     let mark = scene.mark("captures");

@@ -82,8 +82,22 @@ struct TimerShared {
 #[derive(Default)]
 struct Calls {
     heap: BinaryHeap<Call>,
+    /// Calls that were left by the last sweep: those to targets that are gone go once they may be half of all.
+    swept: usize,
     stopped: bool,
     starting: bool,
+}
+
+impl Calls {
+    /// Forgets calls to targets that are gone: waits that ended early would pile up until their time. O(1) amortised.
+    fn sweep(&mut self) {
+        /// Below this a sweep is not worth its call.
+        const FEW: usize = 64;
+        if self.heap.len() > 2 * self.swept + FEW {
+            self.heap.retain(|call| call.target.strong_count() > 0);
+            self.swept = self.heap.len();
+        }
+    }
 }
 
 impl ThreadTimer {
@@ -130,6 +144,7 @@ impl TimeSource for ThreadTimer {
         let mut calls = lock(&self.shared.calls);
         let sooner = calls.heap.peek().is_none_or(|first| at < first.at);
         calls.heap.push(Call { at, target });
+        calls.sweep();
         drop(calls);
         if sooner {
             self.shared.changed.notify_one();

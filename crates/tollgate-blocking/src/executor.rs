@@ -176,7 +176,8 @@ impl JobBuilder<'_> {
     /// Runs `f` on a thread of the pool, in this lane's turn.
     ///
     /// Submitted from inside a job of the same pool, it runs right there: in the same lane under the permit that the job
-    /// holds, in another lane if a permit is free.
+    /// holds, in another lane if a permit is free. If the job waits for it within `block_on` of a runtime, tokio lets it
+    /// block on no other.
     pub fn run<F, R>(self, f: F) -> Run<R>
     where
         F: FnOnce() -> R + Send + 'static,

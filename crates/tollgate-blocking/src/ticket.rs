@@ -64,8 +64,7 @@ impl<R> Ticket<R> {
         self.cell.header().id()
     }
 
-    /// Whether the result is there to be taken. It may still be lost to a race with nobody: once true, it stays true
-    /// until the result is taken.
+    /// Whether the result is there to be taken. Once true, it stays true until the result is taken.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.cell.is_done()

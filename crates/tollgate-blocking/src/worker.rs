@@ -9,7 +9,9 @@ use tollgate_admission::engine::{LaneId, Tick};
 
 /// How often a worker that ran out of work offers its time slice to others before it parks. A few yields let many
 /// callers submit again without a wake-up; spinning instead would take the core that they need.
-const YIELDS: usize = 16;
+///
+/// None under loom: they decide nothing, the look under the lock that follows does, and each multiplies the schedules.
+const YIELDS: usize = if cfg!(tollgate_loom) { 0 } else { 16 };
 
 /// Jobs in a row after which more are likely to come at once. A single caller's next job is not: it waits for the result.
 const STREAK: usize = 2;
@@ -70,7 +72,12 @@ pub(crate) fn let_go() {
 
 /// Runs jobs until there is no more use for the thread.
 pub(crate) fn run(core: &Arc<Core>, id: usize) {
-    let runtime = core.owner.enter();
+    attend(core, id);
+    core.gone(id);
+}
+
+fn attend(core: &Arc<Core>, id: usize) {
+    let _runtime = core.owner.enter();
     // the thread may be a job of another pool's, whose permits are not this one's
     let outer = WORKER.with(|worker| worker.replace(Some((address(core), id))));
     let outer_held = HELD.with(RefCell::take);
@@ -80,8 +87,6 @@ pub(crate) fn run(core: &Arc<Core>, id: usize) {
     call_hook(core.threads.on_stop.as_deref());
     HELD.with(|held| held.replace(outer_held));
     WORKER.with(|worker| worker.set(outer));
-    drop(runtime);
-    core.gone(id);
 }
 
 fn call_hook(hook: Option<&(dyn Fn() + Send + Sync)>) {

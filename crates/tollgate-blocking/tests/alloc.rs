@@ -7,7 +7,7 @@ use std::hint::black_box;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use support::{Gate, block_on, eventually, poll, runtime};
-use tollgate_blocking::{BlockingPool, Executor, LanePolicy};
+use tollgate_blocking::{BlockingPool, Deadline, Executor, LanePolicy};
 
 mod counting {
     #![expect(unsafe_code, reason = "an allocator can't be written without")]
@@ -250,6 +250,25 @@ fn queued_jobs_cost_at_most_512_bytes_each_and_give_them_back() {
     gate.open();
     running.join().unwrap();
     eventually("the pool is idle", || pool.stats().threads.idle == 1);
+}
+
+/// BLK-9
+#[test]
+fn waits_that_ended_before_their_deadline_leave_nothing_with_the_timer() {
+    let _alone = alone();
+    let (_runtime, _pool, io) = pool(1);
+    let gate = Gate::new();
+    let mut ticket = io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    let far = Deadline::after(Duration::from_secs(3600));
+    let before = counts();
+    for _ in 0..20_000 {
+        assert!(poll(&mut ticket.wait_until(far)).is_pending());
+    }
+    let left = (counts() - before).live;
+    assert!(left < 50_000, "{left} bytes wait for an hour to pass");
+    gate.open();
+    ticket.join().unwrap();
 }
 
 /// BLK-5

@@ -76,6 +76,27 @@ fn inner_work_sees_the_owners_runtime_within_another_one() {
     assert_eq!(seen.unwrap().join().unwrap(), ((other, owner), owner, other));
 }
 
+/// BLK-2, BLK-11
+#[test]
+fn inner_work_that_blocks_on_a_runtime_within_another_block_on_is_told_that_it_panicked() {
+    let owner = runtime();
+    let (pool, io) = pool_of(&owner, 1);
+    let inner = io.clone();
+    let blocks = || Handle::current().block_on(async { 7 });
+    let outer = io.submit(move || {
+        let within = Handle::current().block_on(inner.run(blocks));
+        // where the job itself blocks on nothing, it may
+        (
+            within.map_err(|error| matches!(error, RunError::Panicked(_))),
+            block_on(inner.run(blocks)),
+        )
+    });
+    let (within, beside) = outer.unwrap().join().unwrap();
+    assert_eq!(within, Err(true));
+    assert_eq!(beside.unwrap(), 7);
+    assert_eq!(available(&pool), 1);
+}
+
 /// BLK-2
 #[test]
 fn the_submitting_side_needs_no_timer() {

@@ -22,7 +22,7 @@ pub trait Engine: Send + Sync + 'static {
     fn waker(waiter: &mut Self::Waiter) -> Option<&mut Waker>;
 
     /// Locks the state and calls `f`; takes what was settled; unlocks; then wakes whom it must, and has the timer call
-    /// at [`State::next_deadline`]. `f` runs no user code.
+    /// at [`State::next_deadline`], if the [`Alarm`](super::Alarm) says that it has to be asked. `f` runs no user code.
     fn with<R>(&self, f: impl FnOnce(&mut State<Self::Waiter>) -> R) -> R;
 
     /// The present. Called under the lock at times: it must not take one that is held around [`with`](Self::with).

@@ -527,6 +527,8 @@ impl Owner {
         let all_waiting = |lane| model.waiting(lane) + untold[lane];
         assert_eq!(self.state.waiting(), model.lanes().map(all_waiting).sum::<usize>());
         let queued = self.state.queued().map(|(lane, _, &id)| (lane.0 as usize, id));
+        let queued: BTreeSet<(usize, u64)> = queued.collect();
+        assert_eq!(queued.len(), self.state.waiting(), "each of them is listed once");
         for (lane, id) in queued {
             assert_eq!(self.waiters[&id].lane, lane);
             assert_eq!(self.state.status(self.waiters[&id].key), Status::Waiting);

@@ -19,7 +19,7 @@
 //! The pool's lock is the only one taken here. Cells have locks of their own; nobody takes one while holding the pool's,
 //! or the other way round.
 
-use crate::cell::{Ending, Job};
+use crate::cell::{Ending, Job, STARTED};
 use crate::error::{RunError, SubmitError};
 use crate::histogram::Histogram;
 use crate::owner::{OnGone, Owner};
@@ -69,11 +69,28 @@ pub(crate) struct Running {
     counted: bool,
 }
 
-/// A place for a thread. Places are reused when threads retire.
+/// A job that has ended, to be entered into its lane's record.
+#[derive(Clone, Copy)]
+struct Ended {
+    lane: u32,
+    flags: u8,
+    panicked: bool,
+    waited: Duration,
+    ran: Duration,
+}
+
+/// How many ended jobs a worker notes before they are entered. The records are shared by all workers, and so move from
+/// core to core when they are written; the notes stay with the worker.
+const NOTES: usize = 32;
+
+/// A place for a thread. Places are reused when threads retire. Aligned, so that no two share a cache line.
+#[repr(align(128))]
 pub(crate) struct Worker {
     pub(crate) thread: Option<Thread>,
     /// What runs on it: a job, and those it submitted to its own pool, innermost last.
     pub(crate) running: Vec<Running>,
+    /// Jobs that have ended on it, not yet in the records.
+    notes: Vec<Ended>,
     idle_since: Tick,
     /// In `idle`, and to be unparked by whoever takes it out.
     parked: bool,
@@ -86,6 +103,7 @@ impl Worker {
         Worker {
             thread: None,
             running: Vec::new(),
+            notes: Vec::new(),
             idle_since: Tick::ZERO,
             parked: false,
             retired: false,
@@ -310,6 +328,32 @@ impl Inner {
                 RunError::NoThread { source: Arc::clone(&source) }
             });
         }
+    }
+
+    /// Enters what `worker` has noted into the records of the lanes.
+    fn enter_notes(&mut self, worker: usize) {
+        let Inner { workers, lanes, .. } = self;
+        for ended in workers[worker].notes.drain(..) {
+            lanes[ended.lane as usize].enter(&ended);
+        }
+    }
+
+    /// What became of the jobs of all lanes, to this moment.
+    pub(crate) fn records<'a>(
+        &mut self,
+        names: impl Iterator<Item = &'a Arc<str>>,
+    ) -> Vec<LaneJobs> {
+        for worker in 0..self.workers.len() {
+            self.enter_notes(worker);
+        }
+        let mut lanes: Vec<_> =
+            names.zip(&self.lanes).map(|(name, record)| record.copy(name)).collect();
+        for running in self.workers.iter().flat_map(|worker| &worker.running) {
+            let header = running.job.header();
+            let started = header.flags() & STARTED != 0;
+            lanes[header.lane.0 as usize].counts.started += u64::from(started);
+        }
+        lanes
     }
 
     fn next_id(&mut self) -> u64 {
@@ -631,7 +675,6 @@ impl Core {
     ) {
         let waited = now.since(since);
         let counted = deadline != Tick::ZERO;
-        inner.lanes[job.header().lane.0 as usize].counts.started += u64::from(counted);
         let running = Running { job, started: now, waited, deadline, timed_out: false, counted };
         inner.workers[worker].running.push(running);
         if counted {
@@ -651,17 +694,20 @@ impl Core {
         let running = inner.workers[worker].running.pop()?;
         let header = running.job.header();
         let ran = now.since(running.started);
-        let record = &mut inner.lanes[header.lane.0 as usize];
-        record.end(ending, header.flags(), ran);
-        if !matches!(ending, Ending::Finished | Ending::Panicked) {
-            record.counts.started -= u64::from(running.counted);
-            if ending == Ending::Expired {
-                inner.state.count_refusal(header.lane, Cause::Deadline);
+        match ending {
+            Ending::Withdrawn => inner.lanes[header.lane.0 as usize].counts.cancelled += 1,
+            Ending::Expired => inner.state.count_refusal(header.lane, Cause::Deadline),
+            Ending::Finished | Ending::Panicked => {
+                let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).min(1 << 30);
+                inner.mean_run = (inner.mean_run * 7 + nanos) / 8;
+                let (lane, flags, waited) = (header.lane.0, header.flags(), running.waited);
+                let panicked = ending == Ending::Panicked;
+                let notes = &mut inner.workers[worker].notes;
+                notes.push(Ended { lane, flags, panicked, waited, ran });
+                if notes.len() >= NOTES {
+                    inner.enter_notes(worker);
+                }
             }
-        } else {
-            record.waits.record(running.waited);
-            let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).min(1 << 30);
-            inner.mean_run = (inner.mean_run * 7 + nanos) / 8;
         }
         Some(running)
     }
@@ -670,6 +716,7 @@ impl Core {
     pub(crate) fn arrive(&self, worker: usize, thread: Thread) {
         let mut inner = self.lock();
         inner.workers[worker].thread = Some(thread);
+        inner.workers[worker].notes.reserve_exact(NOTES);
         inner.present += 1;
         inner.starved = false;
         inner.peak_threads = inner.peak_threads.max(inner.present);
@@ -725,6 +772,7 @@ impl Core {
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
+        inner.enter_notes(worker);
         let place = mem::replace(&mut inner.workers[worker], Worker::vacant());
         debug_assert!(place.running.is_empty(), "a thread ended with a job on it");
         inner.vacant.push(worker);
@@ -1005,26 +1053,22 @@ impl OnTime for Core {
 }
 
 impl LaneRecord {
-    fn end(&mut self, ending: Ending, flags: u8, ran: Duration) {
+    fn enter(&mut self, ended: &Ended) {
         use crate::cell::{ABANDONED, TIMED_OUT};
-        if flags & TIMED_OUT != 0 {
+        self.counts.started += 1;
+        self.waits.record(ended.waited);
+        if ended.flags & TIMED_OUT != 0 {
             self.counts.timed_out += 1;
-        } else if flags & ABANDONED != 0 {
+        } else if ended.flags & ABANDONED != 0 {
             self.counts.abandoned += 1;
         }
-        match ending {
-            Ending::Withdrawn => self.counts.cancelled += 1,
-            // counted among the refusals
-            Ending::Expired => {}
-            Ending::Panicked => {
-                self.counts.panicked += 1;
-                self.panicked.record(ran);
-            }
-            Ending::Finished => {
-                self.counts.finished += 1;
-                let claimed = flags & (TIMED_OUT | ABANDONED) == 0;
-                if claimed { &mut self.finished } else { &mut self.unclaimed }.record(ran);
-            }
+        if ended.panicked {
+            self.counts.panicked += 1;
+            self.panicked.record(ended.ran);
+        } else {
+            self.counts.finished += 1;
+            let claimed = ended.flags & (TIMED_OUT | ABANDONED) == 0;
+            if claimed { &mut self.finished } else { &mut self.unclaimed }.record(ended.ran);
         }
     }
 

@@ -82,7 +82,7 @@ impl PoolStats {
         let mut inner = core.lock();
         let budget = inner.state.stats(now);
         let names = budget.lanes.iter().map(|lane| &lane.name);
-        let lanes = names.zip(&inner.lanes).map(|(name, record)| record.copy(name)).collect();
+        let lanes = inner.records(names);
         let threads = inner.thread_stats();
         let mut after = After::of_observer(&inner);
         core.finish(inner, &mut after);

@@ -29,7 +29,9 @@ pub(super) enum Place {
     Announced(Outcome),
 }
 
+/// Aligned, so that a waiter that is queued on one core and taken on another moves as few cache lines as it can.
 #[derive(Debug)]
+#[repr(align(64))]
 pub(super) struct Slot<W> {
     pub(super) waiter: Option<W>,
     pub(super) generation: u32,

@@ -191,11 +191,10 @@ pub enum Status {
 }
 
 #[derive(Debug)]
+// What changes with every permit fills the first cache line; what is only read, and what changes seldom, has others. A
+// lock that moves from core to core takes along the lines that are written under it.
+#[repr(C, align(64))]
 struct Lane {
-    config: LaneConfig,
-    /// The largest weight that could ever be granted: the limit, and what others do not keep.
-    ceiling: u64,
-    closed: Option<Closed>,
     running: u64,
     waiting: usize,
     queue: List,
@@ -204,10 +203,14 @@ struct Lane {
     /// Withheld from borrowers: the unmet reservation when the head fits inside it, else `kept_idle`. Part of
     /// `State::protected`.
     protects: u64,
-    /// How many younger borrowers have passed the head.
-    bypassed: u32,
     peak: u64,
     admitted: u64,
+    /// The largest weight that could ever be granted: the limit, and what others do not keep.
+    ceiling: u64,
+    config: LaneConfig,
+    closed: Option<Closed>,
+    /// How many younger borrowers have passed the head.
+    bypassed: u32,
     refused: Refused,
 }
 

@@ -45,8 +45,10 @@ impl Target {
 
 impl Workspace {
     pub(crate) fn load() -> anyhow::Result<Self> {
-        let here = Path::new(env!("CARGO_MANIFEST_DIR"));
-        let json = command::output(cargo_in(here).args([
+        // `cargo xtask` says where the package is now, which may not be where it was built
+        let here = std::env::var_os("CARGO_MANIFEST_DIR")
+            .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+        let json = command::output(cargo_in(&here).args([
             "metadata",
             "--no-deps",
             "--format-version",

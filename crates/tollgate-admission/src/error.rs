@@ -133,6 +133,12 @@ pub enum AcquireError {
         /// The lane.
         lane: Arc<str>,
     },
+    /// It would have had to wait, from where it may not: inside a job of the pool that it asks.
+    #[error("lane `{lane}` has no permit free, and the caller may not wait for one")]
+    Busy {
+        /// The lane.
+        lane: Arc<str>,
+    },
     /// It would have had to wait under a deadline, and nothing could have told it that the deadline passed.
     #[error("lane `{lane}` is full and there is no timer to end the wait at its deadline")]
     NoTimer {

@@ -1,5 +1,6 @@
 //! Where budgets and pools get the time from, and who tells them that a deadline has passed.
 
+use crate::engine::contain;
 use crate::error::NoTimer;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
@@ -164,9 +165,8 @@ impl TimerShared {
                     let call = calls.heap.pop();
                     drop(calls);
                     if let Some(target) = call.and_then(|call| call.target.upgrade()) {
-                        let call = std::panic::AssertUnwindSafe(|| target.on_time());
-                        // the panic hook has reported it; the other targets still need their calls
-                        let _ = std::panic::catch_unwind(call);
+                        // the other targets still need their calls
+                        contain(|| target.on_time());
                     }
                     calls = lock(&self.calls);
                     continue;

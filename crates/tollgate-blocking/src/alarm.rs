@@ -6,6 +6,7 @@ use std::task::{Context, Poll, Waker};
 use tollgate_admission::time::OnTime;
 use tollgate_admission::{Deadline, TimeSource};
 
+use crate::cell::quietly;
 use crate::sync::Mutex;
 
 /// Tells when a deadline has passed. Asks the time source for a call at the first poll that has to wait.
@@ -15,13 +16,24 @@ pub(crate) struct Alarm {
     bell: Option<Arc<Bell>>,
 }
 
-struct Bell(Mutex<Option<Waker>>);
+struct Bell(Mutex<Ring>);
+
+#[derive(Default)]
+struct Ring {
+    waker: Option<Waker>,
+    /// The call has come, at its time or early: another one has to be asked for.
+    rung: bool,
+}
 
 impl OnTime for Bell {
     fn on_time(self: Arc<Self>) {
-        let waker = self.0.lock().take();
+        let mut ring = self.0.lock();
+        ring.rung = true;
+        let waker = ring.waker.take();
+        drop(ring);
         if let Some(waker) = waker {
-            waker.wake();
+            // on the timer's thread, which others need
+            quietly(|| waker.wake());
         }
     }
 }
@@ -36,18 +48,18 @@ impl Alarm {
         if at <= self.time.now() {
             return Poll::Ready(());
         }
-        let fresh = Some(cx.waker().clone());
-        match &self.bell {
-            Some(bell) => {
-                let stale = std::mem::replace(&mut *bell.0.lock(), fresh);
-                drop(stale);
-            }
-            None => {
-                let bell = Arc::new(Bell(Mutex::new(fresh)));
-                let target: Weak<Bell> = Arc::downgrade(&bell);
-                self.bell = Some(bell);
-                self.time.call_at(at, target);
-            }
+        let fresh = cx.waker().clone();
+        let bell = self
+            .bell
+            .get_or_insert_with(|| Arc::new(Bell(Mutex::new(Ring { waker: None, rung: true }))));
+        let mut ring = bell.0.lock();
+        let stale = ring.waker.replace(fresh);
+        let ask = std::mem::replace(&mut ring.rung, false);
+        drop(ring);
+        drop(stale);
+        if ask {
+            let target: Weak<Bell> = Arc::downgrade(bell);
+            self.time.call_at(at, target);
         }
         // the time may have passed before the bell was hung
         if at <= self.time.now() { Poll::Ready(()) } else { Poll::Pending }

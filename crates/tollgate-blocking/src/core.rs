@@ -8,8 +8,9 @@
 //!
 //! # Nobody is forgotten
 //!
-//! `looking` counts the workers that are awake and will look at `ready`, under the lock, before they park. The invariant
-//! is: *if `ready` holds a job, then a worker is looking, or every thread that may exist is running a job* (and will look
+//! `looking` counts the workers that are awake and will look at `ready`, under the lock, before they park; `starting`
+//! counts threads that were asked for and have not come to that. The invariant is: *if `ready` holds a job, then a worker
+//! is looking, or nobody is parked and every thread that may exist is starting or running a job* (and will look
 //! at its end). [`Inner::call_worker`] restores it after every change that adds to `ready` or takes a looker away.
 //! How many are called depends on how long jobs run: waking a second worker for a job of half a microsecond costs more
 //! than it gains, and waking it late for a job of twenty costs the job's length.
@@ -138,6 +139,8 @@ pub(crate) struct Inner {
     starved: bool,
     pub(crate) peak_threads: usize,
     looking: usize,
+    /// Threads that were asked for and have not come, or are in their start hook.
+    starting: usize,
     jobs: u64,
     /// Running mean of run times, in nanoseconds.
     mean_run: u64,
@@ -259,7 +262,7 @@ impl Inner {
             let (outcome, since) = (settled.outcome(), settled.since());
             let Some(Waiter::Job(job)) = settled.take() else { continue };
             match outcome {
-                Outcome::Granted => self.ready.push_back(Ready { job, since, held: false }),
+                Outcome::Granted => self.make_ready(job, since, false, after),
                 Outcome::Refused(cause) => {
                     let error = self.state.acquire_error(&request_of(&*job), cause);
                     after.errands.push(Errand::Refuse(job, RunError::Refused(error)));
@@ -269,11 +272,37 @@ impl Inner {
         true
     }
 
+    /// A job has its permit. Should it find no worker in time, it is refused all the same.
+    #[inline]
+    fn make_ready(&mut self, job: Arc<dyn Job>, since: Tick, held: bool, after: &mut After) {
+        // the lane's queue timeout is for the wait that is over now; the caller's deadline is for the start
+        after.due_at(job.header().deadline);
+        self.ready.push_back(Ready { job, since, held });
+    }
+
+    /// Takes jobs that have waited for a worker for too long out of `ready`, to be refused.
+    fn refuse_overdue(&mut self, now: Tick, after: &mut After) {
+        for entry in mem::take(&mut self.ready) {
+            let deadline = entry.job.header().deadline;
+            if deadline > now {
+                after.due_at(deadline);
+                self.ready.push_back(entry);
+                continue;
+            }
+            let request = request_of(&*entry.job);
+            self.state.count_refusal(request.lane, Cause::Deadline);
+            let error = self.state.acquire_error(&request, Cause::Deadline);
+            after.holders.push((entry.job, RunError::Refused(error)));
+        }
+    }
+
     /// Restores the invariant that no ready job is forgotten.
     #[inline]
     fn call_worker(&mut self, core: &Core, after: &mut After) {
         core.ready_hint.store(self.ready.len(), Ordering::Relaxed);
-        let enough = if self.mean_run > EAGER { self.ready.len() } else { 1.min(self.ready.len()) };
+        // of a new pool nobody knows how long its jobs run: it starts its threads side by side
+        let short = (1..=EAGER).contains(&self.mean_run);
+        let enough = if short { 1.min(self.ready.len()) } else { self.ready.len() };
         // one call per hold of the lock: whoever is called calls the next
         if self.looking >= enough || after.unpark.is_some() || after.start.is_some() {
             return;
@@ -283,7 +312,8 @@ impl Inner {
             worker.parked = false;
             after.unpark.clone_from(&worker.thread);
             self.looking += 1;
-        } else if (self.threads as u64) < self.state.out()
+        } else if self.looking + self.starting < enough
+            && (self.threads as u64) < self.state.out()
             && (!after.thread_refused || self.threads == 0)
         {
             // jobs that run or are ready hold permits, so there is never a use for more threads than permits out
@@ -293,7 +323,7 @@ impl Inner {
             });
             self.threads += 1;
             self.alive += 1;
-            self.looking += 1;
+            self.starting += 1;
             after.start = Some(id);
         }
     }
@@ -319,7 +349,7 @@ impl Inner {
         self.starved = true;
         self.threads -= 1;
         self.alive -= 1;
-        self.looking -= 1;
+        self.starting -= 1;
         self.vacant.push(id);
         if self.threads == 0 {
             let source = Arc::new(error);
@@ -425,6 +455,7 @@ impl Core {
             starved: false,
             peak_threads: 0,
             looking: 0,
+            starting: 0,
             jobs: 0,
             mean_run: 0,
             alarm: Alarm::new(),
@@ -569,7 +600,7 @@ impl Core {
             }
             Entered::Granted(waiter) => {
                 if let Waiter::Job(job) = waiter {
-                    inner.ready.push_back(Ready { job, since: now, held: false });
+                    inner.make_ready(job, now, false, &mut after);
                 }
                 Ok(None)
             }
@@ -597,7 +628,7 @@ impl Core {
         };
         let result = match cause {
             None => {
-                inner.ready.push_back(Ready { job, since: now, held: true });
+                inner.make_ready(job, now, true, &mut after);
                 Ok(())
             }
             Some(cause) => {
@@ -718,6 +749,8 @@ impl Core {
         inner.workers[worker].thread = Some(thread);
         inner.workers[worker].notes.reserve_exact(NOTES);
         inner.present += 1;
+        inner.starting -= 1;
+        inner.looking += 1;
         inner.starved = false;
         inner.peak_threads = inner.peak_threads.max(inner.present);
     }
@@ -1023,6 +1056,7 @@ impl OnTime for Core {
         let inner = &mut *guard;
         inner.alarm.came();
         inner.state.advance(now);
+        inner.refuse_overdue(now, &mut after);
         for worker in &mut inner.workers {
             for running in &mut worker.running {
                 if running.timed_out || !running.counted {

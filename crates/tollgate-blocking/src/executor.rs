@@ -297,7 +297,7 @@ impl Acquire {
             TryAcquireError::ZeroWeight { lane } => AcquireError::ZeroWeight { lane },
             _ => {
                 let lane = Arc::clone(core.lane_name(self.inner.request().lane));
-                AcquireError::QueueFull { lane, max_waiting: 0 }
+                AcquireError::Busy { lane }
             }
         }))
     }

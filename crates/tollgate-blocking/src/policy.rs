@@ -69,7 +69,11 @@ impl LanePolicy {
         self
     }
 
-    /// The longest a job may wait. One that waited this long is refused and never runs; `None` is for ever.
+    /// The longest a job may wait for its permit. One that waited this long is refused and never runs; `None` is for
+    /// ever. What a thread takes to start is not counted: a [deadline](crate::JobBuilder::deadline) covers that too.
+    ///
+    /// The captures of a job whose time is up are dropped on the pool's timer thread, before its waiter is told: a
+    /// destructor that takes long delays other deadlines of the pool.
     pub fn queue_timeout(mut self, span: impl Into<Option<Duration>>) -> Self {
         self.lane = self.lane.queue_timeout(span);
         self

@@ -130,7 +130,8 @@ impl BlockingPoolBuilder {
         self
     }
 
-    /// Called on each thread after its last job. A panic is contained.
+    /// Called on each thread after its last job. A panic is contained. The thread no longer counts towards the capacity
+    /// then, so a hook that takes long lets more threads exist for that time.
     pub fn on_thread_stop(mut self, hook: impl Fn() + Send + Sync + 'static) -> Self {
         self.threads.on_stop = Some(Arc::new(hook));
         self

@@ -72,7 +72,8 @@ pub(crate) fn let_go() {
 
 /// Runs jobs until there is no more use for the thread.
 pub(crate) fn run(core: &Arc<Core>, id: usize) {
-    attend(core, id);
+    // leaving the runtime panics when a closure has left another one entered on this thread; the pool is told all the same
+    quietly(|| attend(core, id));
     core.gone(id);
 }
 
@@ -81,8 +82,9 @@ fn attend(core: &Arc<Core>, id: usize) {
     // the thread may be a job of another pool's, whose permits are not this one's
     let outer = WORKER.with(|worker| worker.replace(Some((address(core), id))));
     let outer_held = HELD.with(RefCell::take);
-    core.arrive(id, sync::current());
+    // before the thread counts as one that looks for work: a hook may take its time
     call_hook(core.threads.on_start.as_deref());
+    core.arrive(id, sync::current());
     work(core, id);
     call_hook(core.threads.on_stop.as_deref());
     HELD.with(|held| held.replace(outer_held));

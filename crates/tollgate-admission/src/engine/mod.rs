@@ -25,4 +25,5 @@ pub use alarm::Alarm;
 pub use shell::{Acquire, Engine, Permit, Resizable, try_acquire};
 pub use slab::Key;
 pub use state::{Attempt, Cause, Entered, LaneId, Outcome, Request, Settled, State, Status, Tick};
+pub(crate) use wake::contain;
 pub use wake::{WakeList, WakerSet};

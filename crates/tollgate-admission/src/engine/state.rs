@@ -351,7 +351,7 @@ impl<W> State<W> {
 
     /// Why this lane admits nothing, if it or the whole budget is closed.
     pub fn closed_lane(&self, lane: LaneId) -> Option<Closed> {
-        self.closed.or(self.lanes[lane.0 as usize].closed)
+        self.lanes[lane.0 as usize].closed.or(self.closed)
     }
 
     /// Closed, nobody waits and every permit is back. It stays so.
@@ -713,7 +713,7 @@ impl<W> State<W> {
             }
             Cause::ZeroWeight => AcquireError::ZeroWeight { lane },
             // an acquire waits; if its owner says it may not, the queue has no room for it
-            Cause::Busy => AcquireError::QueueFull { lane, max_waiting: 0 },
+            Cause::Busy => AcquireError::Busy { lane },
             Cause::NoTimer => AcquireError::NoTimer { lane },
         }
     }

@@ -3,6 +3,15 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
+/// Calls what is the user's where a panic must not spread. The panic hook reports it.
+pub(crate) fn contain(call: impl FnOnce()) {
+    if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
+        // a payload's drop may panic in its turn; the payload of that is one too many
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        dropped.unwrap_or_else(std::mem::forget);
+    }
+}
+
 /// Wakers to call once the lock is released.
 ///
 /// The first few need no allocation, which covers nearly every operation: at most one waiter is woken per permit.
@@ -55,12 +64,7 @@ impl WakeList {
         self.len = 0;
         let few = self.few.iter_mut().filter_map(Option::take);
         for waker in few.chain(self.more.drain(..)) {
-            // the panic hook has reported it
-            if let Err(payload) = catch_unwind(AssertUnwindSafe(|| waker.wake())) {
-                // a payload's drop may panic in its turn; the payload of that is one too many
-                let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
-                dropped.unwrap_or_else(std::mem::forget);
-            }
+            contain(|| waker.wake());
         }
     }
 }

@@ -888,9 +888,7 @@ impl<W> State<W> {
 
     #[inline]
     fn pop_due(&mut self, now: Tick) -> Option<u32> {
-        if self.board.next_due() <= now.0
-            && let Some(lane) = self.board.first_due()
-        {
+        if let Some(lane) = self.board.first_due(now.0) {
             return Some(self.lanes[lane].queue.head);
         }
         while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {

@@ -46,8 +46,7 @@ pub(super) struct Board {
     rows: Vec<Row>,
     /// When each lane's head meets the lane's queue timeout; first come is first out, so heads are enough.
     due: Vec<u64>,
-    /// At most the least of `due`: it is not raised when a head leaves, which most heads do long before their time, but
-    /// when it is reached.
+    /// The least of `due`.
     next_due: u64,
     many: Option<Box<Tournaments>>,
 }
@@ -58,6 +57,7 @@ struct Tournaments {
     reserved: Tree,
     borrowing: Tree,
     stuck: Tree,
+    due: Tree,
 }
 
 impl Tournaments {
@@ -76,7 +76,7 @@ impl Board {
         let many = (lanes > FEW).then(|| {
             let tree = || Tree::new(lanes);
             let (kept, reserved, borrowing) = (tree(), tree(), tree());
-            Box::new(Tournaments { kept, reserved, borrowing, stuck: tree() })
+            Box::new(Tournaments { kept, reserved, borrowing, stuck: tree(), due: tree() })
         });
         Board { rows: vec![Row::OUT; lanes], due: vec![NEVER; lanes], next_due: NEVER, many }
     }
@@ -101,28 +101,37 @@ impl Board {
         }
     }
 
-    /// O(1). `u64::MAX` is never.
+    /// O(log lanes). `u64::MAX` is never.
     #[inline]
     pub(super) fn set_due(&mut self, lane: usize, due: u64) {
-        self.due[lane] = due;
-        self.next_due = self.next_due.min(due);
+        if std::mem::replace(&mut self.due[lane], due) == due {
+            return;
+        }
+        self.next_due = match &mut self.many {
+            // the least of the lanes
+            None => self.due.iter().fold(NEVER, |least, due| least.min(*due)),
+            Some(many) => {
+                many.due.set(lane, (due != NEVER).then_some(Entry { arrival: due, need: 0 }));
+                many.due.earliest()
+            }
+        };
     }
 
-    /// No queue timeout is met before this; `u64::MAX` is never.
+    /// When the first queue timeout is met; `u64::MAX` is never.
     #[inline]
     pub(super) fn next_due(&self) -> u64 {
         self.next_due
     }
 
-    /// A lane whose head's queue timeout is met by `now`, the one that met it first. O(lanes) once per time that
-    /// [`next_due`](Self::next_due) named, O(1) before.
-    pub(super) fn first_due(&mut self, now: u64) -> Option<usize> {
-        if self.next_due > now {
+    /// The lane whose head's queue timeout is met first, if any lane has one.
+    pub(super) fn first_due(&self) -> Option<usize> {
+        if self.next_due == NEVER {
             return None;
         }
-        let (lane, due) = self.due.iter().copied().enumerate().min_by_key(|(_, due)| *due)?;
-        self.next_due = due;
-        (due <= now).then_some(lane)
+        match &self.many {
+            None => self.due.iter().position(|due| *due == self.next_due),
+            Some(many) => many.due.first_fit(0),
+        }
     }
 
     /// The lane that goes next, and where it stands: by standing, then by arrival, of those that need at most what a
@@ -239,8 +248,8 @@ mod tests {
                 flat.next(rooms.0, rooms.1, rooms.2),
                 tall.next(rooms.0, rooms.1, rooms.2)
             );
-            prop_assert_eq!(flat.first_due(before * 100), tall.first_due(before * 100));
             prop_assert_eq!(flat.next_due(), tall.next_due());
+            prop_assert_eq!(flat.first_due(), tall.first_due());
             prop_assert_eq!(flat.is_blocked(before * 100), tall.is_blocked(before * 100));
             let (mut seen, mut also) = (Vec::new(), Vec::new());
             flat.for_each_borrowing_before(before * 100, |lane| seen.push(lane));

@@ -888,7 +888,9 @@ impl<W> State<W> {
 
     #[inline]
     fn pop_due(&mut self, now: Tick) -> Option<u32> {
-        if let Some(lane) = self.board.first_due(now.0) {
+        if self.board.next_due() <= now.0
+            && let Some(lane) = self.board.first_due()
+        {
             return Some(self.lanes[lane].queue.head);
         }
         while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {

@@ -225,10 +225,11 @@ impl JobBuilder<'_> {
     {
         let core = self.executor.core();
         let cell = cell::new(f, self.options.header(core, self.executor.lane), core.spans);
-        match submit(core, &cell, Way::Admission)? {
-            Accepted::Pool(key) => Ok(Ticket::new(self.executor.link.clone(), cell, key)),
-            Accepted::Inline => Ok(Ticket::new(self.executor.link.clone(), cell, None)),
-        }
+        let key = match submit(core, &cell, Way::Admission)? {
+            Accepted::Pool(key) => key,
+            Accepted::Inline => None,
+        };
+        Ok(Ticket::new(self.executor.link.clone(), cell, key))
     }
 
     fn request(&self) -> Request {
@@ -240,7 +241,7 @@ impl JobBuilder<'_> {
     /// A permit with these options, when it is this caller's turn. The deadline covers the wait, and then the work.
     ///
     /// From inside a job of the same pool it does not wait, since the job may hold what it would wait for: when no permit
-    /// is free, it is refused as [`AcquireError::QueueFull`] with a bound of 0.
+    /// is free, it is refused as [`AcquireError::Busy`].
     pub fn acquire(self) -> Acquire {
         let inner = engine::Acquire::new(Arc::clone(self.executor.core()), self.request());
         Acquire { inner, options: Some(self.options), polled: false }

@@ -2,9 +2,17 @@
 //!
 //! # Protocol
 //!
-//! A cell passes through `Queued -> Running -> Done -> Gone`, or leaves early to `Done` (refused, timed out) or `Gone`
-//! (withdrawn, unwatched). Whoever moves it out of `Queued` owns the closure, and nobody else can: so it runs once or is
-//! dropped once. User code (the closure, a drop, a waker) never runs under the cell's lock.
+//! A cell passes through `Queued -> Running -> Done -> Gone`, or leaves early: to `Refused -> Done` when the pool refuses
+//! it, to `Done` or `Gone` when it is withdrawn. Whoever takes a job out of the pool's queues (a worker, a refusal, its
+//! own watcher) answers for its end, and nobody else touches its closure: so it runs once or is dropped once, and a
+//! permit never returns before the captures are gone. A watcher that wants it no more leaves a flag
+//! ([`UNWANTED`]) before it tries to take the job out: should somebody else have it, that one sees the flag.
+//!
+//! The captures of a refused job stay until somebody comes for them: its watcher as it is polled or leaves, or a worker
+//! between two jobs. A destructor that takes its time holds up whoever it belongs to, not the thread that keeps the
+//! pool's deadlines.
+//!
+//! User code (the closure, a drop, a waker) never runs under the cell's lock.
 //!
 //! At most one watcher waits for the result: a `Run` or a `Ticket`. When it leaves, the result is dropped by whoever
 //! would have delivered it.
@@ -48,6 +56,8 @@ pub(crate) const EXPIRED: u8 = 4;
 pub(crate) const STARTED: u8 = 8;
 /// Whoever waited has left, at whatever time.
 pub(crate) const UNWATCHED: u8 = 16;
+/// It was cancelled, or whoever waited has left, before it started: it is not to start.
+pub(crate) const UNWANTED: u8 = 32;
 
 impl Header {
     pub(crate) fn new(
@@ -140,11 +150,15 @@ pub(crate) trait Job: Send + Sync {
     /// [`Tick::ZERO`] means that the job has expired: it is refused instead.
     fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending));
 
-    /// Drops the closure, if it has not started. The watcher is still to be told.
-    fn discard(&self);
+    /// It will not run, for `error`: tells its watcher. The closure stays until the watcher or [`reap`](Self::reap) comes
+    /// for it. With `held`, its permit is still out, and returns then.
+    fn refuse(&self, error: RunError, held: bool);
 
-    /// Drops the closure, if it has not started, and delivers `error`.
-    fn refuse(&self, error: RunError);
+    /// Ends a job that was refused, unless its watcher has: drops the closure, returns the permit, delivers the error.
+    fn reap(&self, core: &Core);
+
+    /// Drops the closure of a job that is unwanted; for who has taken it out of the pool. Its watcher goes on waiting.
+    fn discard(&self);
 
     /// Delivers `error` while the closure runs, and asks it to stop. One that has not started never will: the worker
     /// that has it refuses it.
@@ -153,18 +167,21 @@ pub(crate) trait Job: Send + Sync {
 
 /// What a watcher can do with a job, whatever its closure's type.
 pub(crate) trait Watch<R>: Job {
-    /// The result, once; else `waker` is woken when there is one.
-    fn poll(&self, waker: &Waker) -> Poll<Result<R, RunError>>;
+    /// The result, once; else `waker` is woken when there is one. Ends a job that was refused.
+    fn poll(&self, core: &Core, waker: &Waker) -> Poll<Result<R, RunError>>;
 
     /// Leaves the waker of a watcher that has only come to be: what [`poll`](Self::poll) does, in one step.
     fn prime(&self, waker: Waker);
 
-    /// The watcher leaves. With `abandon`, nobody wants the job any more: a closure that has not started is dropped,
-    /// and one that runs is asked to stop. Returns whether the pool may still hold it unstarted.
-    fn leave(&self, abandon: bool) -> bool;
+    /// The watcher leaves. With `abandon`, nobody wants the job any more: one that has not started is marked as unwanted,
+    /// one that runs is asked to stop. Returns whether it is unwanted now, and so to be taken out of the pool.
+    fn leave(&self, core: &Core, abandon: bool) -> bool;
 
-    /// Drops the closure, if it has not started, so that it never will; else asks it to stop.
+    /// Marks a job that has not started as unwanted, so that it never will; else asks it to stop.
     fn cancel(&self) -> CancelOutcome;
+
+    /// Delivers that the job was cancelled.
+    fn tell_cancelled(&self);
 
     /// Whether there is a result to take.
     fn is_done(&self) -> bool;
@@ -173,12 +190,12 @@ pub(crate) trait Watch<R>: Job {
 /// What became of a request to cancel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CancelOutcome {
-    /// The closure is gone; the pool has still to be told, then the watcher by `refuse`.
+    /// It will not start: to be taken out of the pool.
+    Unwanted,
+    /// It will not start, and was told so before.
     Withdrawn,
-    /// It runs, and was asked to stop.
-    Asked,
-    /// It had ended.
-    Late,
+    /// It runs, and was asked to stop; or it had ended.
+    Started,
 }
 
 /// How a result is kept until it is taken: small ones in place, large ones in a box, so that a queue of jobs does not
@@ -244,6 +261,16 @@ enum Phase<F, K> {
     },
     Running {
         waker: Option<Waker>,
+        watched: bool,
+    },
+    /// Refused, with the closure still here.
+    Refused {
+        closure: F,
+        diagnostics: Diagnostics,
+        /// Boxed, so that room for it is not taken from every job.
+        error: Box<RunError>,
+        /// Its permit is out.
+        held: bool,
         watched: bool,
     },
     Done(Result<K, RunError>),
@@ -335,13 +362,13 @@ impl<F, K> Cell<F, K> {
         }
     }
 
-    /// Takes the closure of a job that has not started; its watcher goes on waiting.
-    fn withdraw(&self) -> Option<(F, Diagnostics)> {
+    /// Takes a refused job's closure out, to be dropped and ended; its watcher, if it still watches, goes on waiting.
+    fn take_refused(&self) -> Option<RefusedJob<F>> {
         let mut phase = self.phase.lock();
         match std::mem::replace(&mut *phase, Phase::gone()) {
-            Phase::Queued { closure, diagnostics, waker, watched } => {
-                *phase = Phase::Gone { waker, watched };
-                Some((closure, diagnostics))
+            Phase::Refused { closure, diagnostics, error, held, watched } => {
+                *phase = Phase::Gone { waker: None, watched };
+                Some(RefusedJob { closure, diagnostics, error, held })
             }
             other => {
                 *phase = other;
@@ -350,9 +377,37 @@ impl<F, K> Cell<F, K> {
         }
     }
 
+    fn cancelled(&self) -> RunError {
+        RunError::Cancelled { id: self.header.id() }
+    }
+
+    fn is_unwanted(&self) -> bool {
+        self.header.flags() & UNWANTED != 0
+    }
+
     /// Whether somebody may still claim what the closure returned. What counts is under the lock, at the delivery.
     fn is_claimed(&self) -> bool {
         self.header.flags() & (UNWATCHED | TIMED_OUT) == 0
+    }
+}
+
+/// A refused job's remains.
+struct RefusedJob<F> {
+    closure: F,
+    diagnostics: Diagnostics,
+    error: Box<RunError>,
+    held: bool,
+}
+
+impl<F> RefusedJob<F> {
+    /// Captures, permit, diagnostics; what is left is the error to deliver.
+    fn end(self, core: &Core, header: &Header) -> RunError {
+        drop_quietly(self.closure);
+        drop_quietly(self.diagnostics);
+        if self.held {
+            core.return_permit(header);
+        }
+        *self.error
     }
 }
 
@@ -378,18 +433,20 @@ where
                 let lane = Arc::clone(core.lane_name(self.header.lane));
                 return self.deliver(Err(RunError::Refused(AcquireError::Deadline { lane })));
             }
+            Phase::Queued { closure, diagnostics, waker, watched } if self.is_unwanted() => {
+                *phase = Phase::Gone { waker, watched };
+                drop(phase);
+                drop_quietly((closure, diagnostics));
+                between(Ending::Withdrawn);
+                // to whoever cancelled it and still watches
+                return self.deliver(Err(self.cancelled()));
+            }
             Phase::Queued { closure, diagnostics, waker, watched } => {
                 *phase = Phase::Running { waker, watched };
                 self.header.raise(STARTED);
                 (closure, diagnostics)
             }
-            other => {
-                *phase = other;
-                drop(phase);
-                between(Ending::Withdrawn);
-                // to whoever cancelled it and still watches
-                return self.deliver(Err(RunError::Cancelled { id: self.header.id() }));
-            }
+            _ => unreachable!("whoever takes a job out of the pool is the only one to end it"),
         };
         drop(phase);
         let context = JobContext { core, header: &self.header, deadline };
@@ -412,15 +469,37 @@ where
         }
     }
 
-    fn discard(&self) {
-        if let Some(closure) = self.withdraw() {
-            drop_quietly(closure);
+    fn refuse(&self, error: RunError, held: bool) {
+        let mut phase = self.phase.lock();
+        let error = Box::new(if self.is_unwanted() { self.cancelled() } else { error });
+        let waker = match std::mem::replace(&mut *phase, Phase::gone()) {
+            Phase::Queued { closure, diagnostics, waker, watched } => {
+                *phase = Phase::Refused { closure, diagnostics, error, held, watched };
+                waker
+            }
+            _ => unreachable!("whoever takes a job out of the pool is the only one to end it"),
+        };
+        drop(phase);
+        wake_quietly(waker);
+    }
+
+    fn reap(&self, core: &Core) {
+        if let Some(refused) = self.take_refused() {
+            let error = refused.end(core, &self.header);
+            self.deliver(Err(error));
         }
     }
 
-    fn refuse(&self, error: RunError) {
-        self.discard();
-        self.deliver(Err(error));
+    fn discard(&self) {
+        let mut phase = self.phase.lock();
+        match std::mem::replace(&mut *phase, Phase::gone()) {
+            Phase::Queued { closure, diagnostics, waker, watched } => {
+                *phase = Phase::Gone { waker, watched };
+                drop(phase);
+                drop_quietly((closure, diagnostics));
+            }
+            _ => unreachable!("whoever takes a job out of the pool is the only one to end it"),
+        }
     }
 
     fn time_out(&self, error: RunError) {
@@ -454,7 +533,7 @@ where
     F: FnOnce(&JobContext<'_>) -> K::Result + Send + 'static,
     K: Keep,
 {
-    fn poll(&self, waker: &Waker) -> Poll<Result<K::Result, RunError>> {
+    fn poll(&self, core: &Core, waker: &Waker) -> Poll<Result<K::Result, RunError>> {
         let mut fresh: Option<Waker> = None;
         loop {
             let mut phase = self.phase.lock();
@@ -465,6 +544,16 @@ where
                     };
                     drop(phase);
                     return Poll::Ready(result.map(K::give));
+                }
+                Phase::Refused { .. } => {
+                    drop(phase);
+                    match self.take_refused() {
+                        Some(refused) => {
+                            return Poll::Ready(Err(refused.end(core, &self.header)));
+                        }
+                        // a worker came first
+                        None => continue,
+                    }
                 }
                 Phase::Queued { waker, .. }
                 | Phase::Running { waker, .. }
@@ -491,65 +580,81 @@ where
             Phase::Queued { waker, .. }
             | Phase::Running { waker, .. }
             | Phase::Gone { waker, .. } => waker.replace(fresh),
-            Phase::Done(_) => Some(fresh),
+            Phase::Refused { .. } | Phase::Done(_) => Some(fresh),
         };
         drop(phase);
         drop(stale);
     }
 
-    fn leave(&self, abandon: bool) -> bool {
+    fn leave(&self, core: &Core, abandon: bool) -> bool {
         let mut phase = self.phase.lock();
         self.header.raise(UNWATCHED);
-        let (closure, result, waker, unstarted) = match &mut *phase {
-            Phase::Queued { .. } if abandon => {
-                match std::mem::replace(&mut *phase, Phase::gone()) {
-                    Phase::Queued { closure, diagnostics, waker, .. } => {
-                        (Some((closure, diagnostics)), None, waker, true)
-                    }
-                    _ => unreachable!("seen under this lock"),
-                }
-            }
-            Phase::Queued { waker, watched, .. } | Phase::Gone { waker, watched } => {
+        let (mut result, mut unwanted, mut asked) = (None, false, false);
+        let waker = match &mut *phase {
+            Phase::Queued { waker, watched, .. } => {
                 *watched = false;
-                (None, None, waker.take(), false)
+                if abandon {
+                    self.header.raise(UNWANTED);
+                    unwanted = true;
+                }
+                waker.take()
+            }
+            Phase::Gone { waker, watched } => {
+                *watched = false;
+                waker.take()
             }
             Phase::Running { waker, watched } => {
                 *watched = false;
-                let waker = waker.take();
                 if abandon {
                     self.header.raise(ABANDONED);
+                    asked = true;
                 }
-                (None, None, waker, false)
+                waker.take()
             }
-            Phase::Done(_) => match std::mem::replace(&mut *phase, Phase::gone()) {
-                Phase::Done(result) => (None, Some(result), None, false),
-                _ => unreachable!("seen under this lock"),
-            },
+            Phase::Refused { watched, .. } => {
+                *watched = false;
+                None
+            }
+            Phase::Done(_) => {
+                result = Some(std::mem::replace(&mut *phase, Phase::gone()));
+                None
+            }
         };
         drop(phase);
-        if abandon && !unstarted {
+        if asked {
             self.header.cancel.request();
         }
         // quietly: it may be a drop during a panic, and the pool has still to be told
-        drop_quietly(closure);
         drop_quietly(result);
         drop_quietly(waker);
-        unstarted
+        self.reap(core);
+        unwanted
     }
 
     fn cancel(&self) -> CancelOutcome {
-        if let Some(closure) = self.withdraw() {
-            drop_quietly(closure);
-            return CancelOutcome::Withdrawn;
-        }
-        if matches!(*self.phase.lock(), Phase::Running { .. }) {
+        let phase = self.phase.lock();
+        let outcome = match &*phase {
+            Phase::Queued { .. } => {
+                self.header.raise(UNWANTED);
+                CancelOutcome::Unwanted
+            }
+            Phase::Refused { .. } => CancelOutcome::Withdrawn,
+            _ if self.header.flags() & STARTED == 0 => CancelOutcome::Withdrawn,
+            _ => CancelOutcome::Started,
+        };
+        let running = matches!(*phase, Phase::Running { .. });
+        drop(phase);
+        if running {
             self.header.cancel.request();
-            return CancelOutcome::Asked;
         }
-        CancelOutcome::Late
+        outcome
+    }
+
+    fn tell_cancelled(&self) {
+        self.deliver(Err(self.cancelled()));
     }
 
     fn is_done(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Done(_))
+        matches!(*self.phase.lock(), Phase::Done(_) | Phase::Refused { .. })
     }
 }

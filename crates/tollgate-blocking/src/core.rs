@@ -20,7 +20,7 @@
 //! The pool's lock is the only one taken here. Cells have locks of their own; nobody takes one while holding the pool's,
 //! or the other way round.
 
-use crate::cell::{Ending, Job, STARTED};
+use crate::cell::{Ending, Header, Job, STARTED};
 use crate::error::{RunError, SubmitError};
 use crate::histogram::Histogram;
 use crate::owner::{OnGone, Owner};
@@ -139,6 +139,8 @@ pub(crate) struct Inner {
     starved: bool,
     pub(crate) peak_threads: usize,
     looking: usize,
+    /// Workers that end refused jobs, or emit a warning: they hold no permit, and may take their time.
+    detained: usize,
     /// Threads that were asked for and have not come, or are in their start hook.
     starting: usize,
     jobs: u64,
@@ -150,6 +152,12 @@ pub(crate) struct Inner {
     pub(crate) lanes: Vec<LaneRecord>,
     /// Those who wait for the pool to be quiet.
     pub(crate) quiet: WakerSet,
+    /// Refused jobs whose captures may still be there, for a worker to drop between two jobs.
+    remains: VecDeque<Arc<dyn Job>>,
+    /// Refused jobs that have not been through `remains`, and those that were taken from it and have not been ended.
+    refusing: usize,
+    /// Somebody is ending all of them.
+    reaped: bool,
 }
 
 /// A pool, shared by its handles, its workers and whoever waits for a result.
@@ -207,8 +215,7 @@ pub(crate) struct After {
     wakes: WakeList,
     /// What is not done for every job, in order.
     errands: Vec<Errand>,
-    /// Refused with a permit in hand, which goes home once their captures are gone.
-    holders: Vec<(Arc<dyn Job>, RunError)>,
+    refused: Vec<Refusal>,
     unpark: Option<Thread>,
     start: Option<usize>,
     /// The earliest moment, besides the state's own, at which time has to be looked at.
@@ -219,16 +226,31 @@ pub(crate) struct After {
     more: bool,
     /// A thread was refused on the way: another one is not asked for at once, lest it be refused for ever.
     thread_refused: bool,
+    /// There is no worker to end the jobs that were refused.
+    reap: bool,
+}
+
+/// A job that is to be told that it was refused.
+struct Refusal {
+    job: Arc<dyn Job>,
+    error: RunError,
+    /// Its permit is out.
+    held: bool,
 }
 
 /// Something that happens now and then.
 enum Errand {
-    /// The job was refused.
-    Refuse(Arc<dyn Job>, RunError),
     /// The job's time is up while it runs.
     TimeOut(Arc<dyn Job>, RunError),
     /// The thread is to end.
     Retire(Thread),
+}
+
+impl Refusal {
+    fn tell(self) -> Arc<dyn Job> {
+        self.job.refuse(self.error, self.held);
+        self.job
+    }
 }
 
 impl After {
@@ -265,11 +287,17 @@ impl Inner {
                 Outcome::Granted => self.make_ready(job, since, false, after),
                 Outcome::Refused(cause) => {
                     let error = self.state.acquire_error(&request_of(&*job), cause);
-                    after.errands.push(Errand::Refuse(job, RunError::Refused(error)));
+                    self.refuse(job, RunError::Refused(error), false, after);
                 }
             }
         }
         true
+    }
+
+    #[cold]
+    fn refuse(&mut self, job: Arc<dyn Job>, error: RunError, held: bool, after: &mut After) {
+        self.refusing += 1;
+        after.refused.push(Refusal { job, error, held });
     }
 
     /// A job has its permit. Should it find no worker in time, it is refused all the same.
@@ -292,7 +320,7 @@ impl Inner {
             let request = request_of(&*entry.job);
             self.state.count_refusal(request.lane, Cause::Deadline);
             let error = self.state.acquire_error(&request, Cause::Deadline);
-            after.holders.push((entry.job, RunError::Refused(error)));
+            self.refuse(entry.job, RunError::Refused(error), true, after);
         }
     }
 
@@ -302,7 +330,8 @@ impl Inner {
         core.ready_hint.store(self.ready.len(), Ordering::Relaxed);
         // of a new pool nobody knows how long its jobs run: it starts its threads side by side
         let short = (1..=EAGER).contains(&self.mean_run);
-        let enough = if short { 1.min(self.ready.len()) } else { self.ready.len() };
+        let some = usize::from(!self.remains.is_empty());
+        let enough = if short { 1.min(self.ready.len()) } else { self.ready.len() }.max(some);
         // one call per hold of the lock: whoever is called calls the next
         if self.looking >= enough || after.unpark.is_some() || after.start.is_some() {
             return;
@@ -313,10 +342,9 @@ impl Inner {
             after.unpark.clone_from(&worker.thread);
             self.looking += 1;
         } else if self.looking + self.starting < enough
-            && (self.threads as u64) < self.state.out()
-            && (!after.thread_refused || self.threads == 0)
+            && (self.threads as u64) < self.use_for_threads()
+            && (!after.thread_refused || (self.threads == 0 && !self.ready.is_empty()))
         {
-            // jobs that run or are ready hold permits, so there is never a use for more threads than permits out
             let id = self.vacant.pop().unwrap_or_else(|| {
                 self.workers.push(Worker::vacant());
                 self.workers.len() - 1
@@ -326,6 +354,16 @@ impl Inner {
             self.starting += 1;
             after.start = Some(id);
         }
+    }
+
+    /// How many threads there could be something to do for.
+    #[inline]
+    fn use_for_threads(&self) -> u64 {
+        // jobs that run or are ready hold permits
+        let out = self.state.out();
+        // what refused jobs left needs a thread, if there is none
+        let others = self.detained.max(usize::from(!self.remains.is_empty()));
+        out.max(self.state.capacity().min(out.saturating_add(others as u64)))
     }
 
     /// Sees to it that the earliest of all moments to come is not missed. Once per hold of the lock.
@@ -339,7 +377,7 @@ impl Inner {
 
     /// Nothing is queued, nothing runs, no permit is out and no thread is left, for good.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.state.is_drained() && self.alive == 0
+        self.state.is_drained() && self.alive == 0 && self.refusing == 0 && self.remains.is_empty()
     }
 
     /// The thread for `id` did not come to be. The job runs later on another thread; if there is none, the jobs that
@@ -404,8 +442,17 @@ impl Inner {
                 continue;
             }
             let error = error(self, &*entry.job);
-            after.holders.push((entry.job, error));
+            self.refuse(entry.job, error, true, after);
         }
+    }
+
+    /// Some of what refused jobs left, for the caller to [end](Core::reap).
+    fn take_remains(&mut self) -> Vec<Arc<dyn Job>> {
+        /// Jobs with a permit are not to wait for many destructors.
+        const SOME: usize = 16;
+        let count = self.remains.len().min(SOME);
+        self.refusing += count;
+        self.remains.drain(..count).collect()
     }
 
     pub(crate) fn ready(&self) -> impl Iterator<Item = (&Arc<dyn Job>, Tick)> {
@@ -455,6 +502,7 @@ impl Core {
             starved: false,
             peak_threads: 0,
             looking: 0,
+            detained: 0,
             starting: 0,
             jobs: 0,
             mean_run: 0,
@@ -462,6 +510,9 @@ impl Core {
             orphaned: false,
             lanes: (0..lanes).map(|_| LaneRecord::default()).collect(),
             quiet: WakerSet::default(),
+            remains: VecDeque::new(),
+            refusing: 0,
+            reaped: false,
         };
         let core = Arc::new_cyclic(|me| Core {
             inner: CachePadded::new(Mutex::new(inner)),
@@ -520,6 +571,9 @@ impl Core {
             }
         }
         after.thread_refused = false;
+        if mem::take(&mut after.reap) {
+            self.reap_all();
+        }
     }
 
     /// Does what was collected under the lock. Locks again when that leaves more to be settled.
@@ -535,14 +589,15 @@ impl Core {
         if !after.errands.is_empty() {
             Self::run_errands(&mut after.errands);
         }
-        if !after.holders.is_empty() {
-            return Some(self.take_permits_back(after));
+        if !after.refused.is_empty() {
+            return Some(self.tell_refused(after));
         }
         if let Some(id) = after.start.take()
             && let Err(error) = self.start_thread(id)
         {
             let mut guard = self.lock();
             guard.thread_refused(id, error, after);
+            after.reap |= guard.threads == 0;
             return Some(guard);
         }
         mem::take(&mut after.more).then(|| self.lock())
@@ -552,26 +607,59 @@ impl Core {
     fn run_errands(errands: &mut Vec<Errand>) {
         for errand in errands.drain(..) {
             match errand {
-                Errand::Refuse(job, error) => job.refuse(error),
                 Errand::TimeOut(job, error) => job.time_out(error),
                 Errand::Retire(thread) => thread.unpark(),
             }
         }
     }
 
-    /// Drops the captures of jobs that are refused while they hold a permit; then the permits go home, then they are told.
+    /// Tells jobs that they were refused, and leaves what remains of them to a worker.
     #[cold]
-    fn take_permits_back(&self, after: &mut After) -> MutexGuard<'_, Inner> {
-        for (job, _) in &after.holders {
-            job.discard();
-        }
-        let now = self.now();
+    fn tell_refused(&self, after: &mut After) -> MutexGuard<'_, Inner> {
+        let jobs: Vec<_> = after.refused.drain(..).map(Refusal::tell).collect();
         let mut guard = self.lock();
-        for (job, error) in after.holders.drain(..) {
-            guard.state.release(job.header().lane, job.header().weight, || now);
-            after.errands.push(Errand::Refuse(job, error));
-        }
+        guard.refusing -= jobs.len();
+        guard.remains.extend(jobs);
         guard
+    }
+
+    /// Ends jobs that were refused, unless their watchers have.
+    pub(crate) fn reap(&self, jobs: Vec<Arc<dyn Job>>) {
+        let count = jobs.len();
+        for job in jobs {
+            job.reap(self);
+        }
+        let mut after = After::default();
+        let mut guard = self.lock();
+        guard.refusing -= count;
+        self.finish(guard, &mut after);
+    }
+
+    /// Ends all jobs that were refused, where no worker may come for them. One thread at a time does so, and does so for
+    /// all, itself included when it comes here again.
+    #[cold]
+    fn reap_all(&self) {
+        if mem::replace(&mut self.lock().reaped, true) {
+            return;
+        }
+        loop {
+            let mut inner = self.lock();
+            let jobs = inner.take_remains();
+            inner.reaped = !jobs.is_empty();
+            drop(inner);
+            if jobs.is_empty() {
+                return;
+            }
+            self.reap(jobs);
+        }
+    }
+
+    /// The permit of a job that was refused or withdrawn, and whose captures are gone.
+    pub(crate) fn return_permit(&self, header: &Header) {
+        let mut after = After::default();
+        let mut guard = self.lock();
+        guard.state.release(header.lane, header.weight, || self.now());
+        self.finish(guard, &mut after);
     }
 
     /// Does what [`turn_over`](Self::turn_over) collected, once the result is out.
@@ -640,25 +728,32 @@ impl Core {
         result.map_err(|(error, _job)| error)
     }
 
-    /// A job that was withdrawn before it started leaves the pool. `false` when a worker has it, or somebody who
-    /// refuses it.
+    /// Takes an unwanted job out of the pool, drops its captures, and returns its permit if it had one. `false` when a
+    /// worker has it, or somebody who refuses it: that one ends it.
     pub(crate) fn withdraw(&self, job: &Arc<dyn Job>, key: Option<Key>) -> bool {
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
         let header = job.header();
-        let mut found = None;
-        if let Some(key) = key
+        let (found, held) = if let Some(key) = key
             && inner.state.status(key) == Status::Waiting
         {
-            found = inner.state.cancel(key, || self.now());
-            inner.lanes[header.lane.0 as usize].counts.cancelled += 1;
-        } else if let Some(at) = inner.ready.iter().position(|entry| is_same(&entry.job, job)) {
-            found = inner.ready.remove(at).map(|entry| Waiter::Job(entry.job));
-            inner.state.release(header.lane, header.weight, || self.now());
+            (inner.state.cancel(key, || self.now()), false)
+        } else {
+            let at = inner.ready.iter().position(|entry| is_same(&entry.job, job));
+            let entry = at.and_then(|at| inner.ready.remove(at));
+            (entry.map(|entry| Waiter::Job(entry.job)), true)
+        };
+        if found.is_some() {
             inner.lanes[header.lane.0 as usize].counts.cancelled += 1;
         }
         self.finish(guard, &mut after);
+        if found.is_some() {
+            job.discard();
+            if held {
+                self.return_permit(header);
+            }
+        }
         found.is_some()
     }
 
@@ -755,17 +850,26 @@ impl Core {
         inner.peak_threads = inner.peak_threads.max(inner.present);
     }
 
-    /// `worker` looks for a job, as it was started, called or had promised to. Without one it is parked from here on:
-    /// its thread must park until [`called`](Self::called) says for what it was called.
-    pub(crate) fn look(&self, worker: usize) -> Look {
+    /// `worker` looks for something to do. With `promised`, it counts as one that will, else as detained. Who has just ended refused jobs
+    /// looks for a job first, others for refused jobs. Without either, it is parked from here on: its thread must park
+    /// until [`called`](Self::called) says for what it was called.
+    pub(crate) fn look(&self, worker: usize, promised: bool, reaped: bool) -> Look {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        inner.looking -= 1;
-        let found = self.take(inner, worker, now, &mut after);
+        *if promised { &mut inner.looking } else { &mut inner.detained } -= 1;
+        let found = if inner.remains.is_empty() || reaped {
+            self.take(inner, worker, now, &mut after)
+        } else {
+            None
+        };
         let look = match found {
             Some((job, deadline)) => Look::Job(job, deadline),
+            None if !inner.remains.is_empty() => {
+                inner.detained += 1;
+                Look::Reap(inner.take_remains())
+            }
             None if inner.state.closed().is_some() || inner.has_surplus() => {
                 self.leave(inner, worker);
                 Look::Leave
@@ -815,6 +919,8 @@ impl Core {
     }
 
     /// Ends a job on `worker`: diagnostics, permit, and the next job, all under one lock.
+    ///
+    /// A worker that has something slow to do first takes no next job: not one that it would hold up.
     #[inline]
     pub(crate) fn turn_over(
         &self,
@@ -828,17 +934,32 @@ impl Core {
         let inner = &mut *guard;
         let header = job.header();
         let ended = self.ended(inner, worker, ending, now);
+        let warn = ended.as_ref().and_then(|running| self.slow(running, ending, now));
         inner.state.release(header.lane, header.weight, || now);
         after.more |= inner.state.has_settled() && inner.sort_settled(after);
-        let next = self.take(inner, worker, now, after);
+        let next = if warn.is_some() || !inner.remains.is_empty() {
+            None
+        } else {
+            self.take(inner, worker, now, after)
+        };
+        let promised = warn.is_none();
         if next.is_none() {
             // promised under this lock: a submit from here on wakes nobody, for this worker looks once more
-            inner.looking += 1;
+            *if promised { &mut inner.looking } else { &mut inner.detained } += 1;
         }
         inner.call_worker(self, after);
         inner.arm(after);
         drop(guard);
-        Turn { next, now, ended }
+        Turn { next, promised, ended, warn }
+    }
+
+    /// How long a closure ran, if that is longer than its lane expects.
+    #[inline]
+    pub(crate) fn slow(&self, running: &Running, ending: Ending, now: Tick) -> Option<Slow> {
+        let warn_after = self.timing(running.job.header().lane).warn_after?;
+        let ran = now.since(running.started);
+        let has_run = matches!(ending, Ending::Finished | Ending::Panicked);
+        (has_run && ran > warn_after).then_some(Slow { ran, panicked: ending == Ending::Panicked })
     }
 
     // ---- threads ----
@@ -854,6 +975,7 @@ impl Core {
         let mut after = After::default();
         let mut guard = self.lock();
         guard.thread_refused(id, error, &mut after);
+        after.reap = guard.threads == 0;
         self.finish(guard, &mut after);
     }
 
@@ -876,6 +998,8 @@ impl Core {
         for id in mem::take(&mut inner.idle) {
             self.retire(inner, id, &mut after);
         }
+        // nobody else may come for them
+        after.reap = true;
         self.finish(guard, &mut after);
     }
 
@@ -943,6 +1067,26 @@ impl Core {
         result
     }
 
+    /// Takes back a job that `worker` has just submitted with a permit from within another, if the system refuses threads:
+    /// `worker` itself may be the one that it would wait for.
+    pub(crate) fn take_back(&self, worker: usize, job: &Arc<dyn Job>) -> Option<Inline> {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        if !inner.starved {
+            return None;
+        }
+        let at = inner.ready.iter().position(|entry| is_same(&entry.job, job))?;
+        let Ready { job, since, .. } = inner.ready.remove(at)?;
+        let Header { lane, weight, deadline, .. } = *job.header();
+        inner.lanes[lane.0 as usize].counts.inline += 1;
+        let deadline = self.run_deadline(lane, deadline, now);
+        self.started(inner, worker, job, since, deadline, now, &mut after);
+        self.finish(guard, &mut after);
+        Some(Inline { deadline, extra: weight })
+    }
+
     /// Ends what [`enter_inline`](Self::enter_inline) started. What ended is to be looked at, and dropped, later.
     pub(crate) fn leave_inline(
         &self,
@@ -950,17 +1094,18 @@ impl Core {
         lane: LaneId,
         extra: u64,
         ending: Ending,
-    ) -> (Option<Running>, Tick) {
+    ) -> (Option<Running>, Option<Slow>) {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
         let ended = self.ended(inner, worker, ending, now);
+        let warn = ended.as_ref().and_then(|running| self.slow(running, ending, now));
         if extra > 0 {
             inner.state.release(lane, extra, || now);
         }
         self.finish(guard, &mut after);
-        (ended, now)
+        (ended, warn)
     }
 }
 
@@ -974,6 +1119,8 @@ pub(crate) struct Inline {
 /// What a worker found.
 pub(crate) enum Look {
     Job(Arc<dyn Job>, Tick),
+    /// Jobs that were refused, to be ended.
+    Reap(Vec<Arc<dyn Job>>),
     Park,
     Leave,
 }
@@ -988,9 +1135,19 @@ pub(crate) enum Called {
 /// How a job's end went.
 pub(crate) struct Turn {
     pub(crate) next: Option<(Arc<dyn Job>, Tick)>,
-    pub(crate) now: Tick,
-    /// To be dropped, and looked at, outside the lock.
+    /// Without a next job, the worker counts as one that will look; else as detained.
+    pub(crate) promised: bool,
+    /// To be dropped outside the lock.
     pub(crate) ended: Option<Running>,
+    /// To be warned of.
+    pub(crate) warn: Option<Slow>,
+}
+
+/// A closure that ran for longer than its lane expects.
+#[derive(Clone, Copy)]
+pub(crate) struct Slow {
+    pub(crate) ran: Duration,
+    pub(crate) panicked: bool,
 }
 
 fn is_same(a: &Arc<dyn Job>, b: &Arc<dyn Job>) -> bool {

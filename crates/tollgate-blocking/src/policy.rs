@@ -72,8 +72,8 @@ impl LanePolicy {
     /// The longest a job may wait for its permit. One that waited this long is refused and never runs; `None` is for
     /// ever. What a thread takes to start is not counted: a [deadline](crate::JobBuilder::deadline) covers that too.
     ///
-    /// The captures of a job whose time is up are dropped on the pool's timer thread, before its waiter is told: a
-    /// destructor that takes long delays other deadlines of the pool.
+    /// The waiter of a job whose time is up is told at once. Its captures are dropped as it looks, or by a thread of the
+    /// pool between two jobs, whichever comes first: a destructor that takes its time delays no deadline.
     pub fn queue_timeout(mut self, span: impl Into<Option<Duration>>) -> Self {
         self.lane = self.lane.queue_timeout(span);
         self

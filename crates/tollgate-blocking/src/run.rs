@@ -1,7 +1,7 @@
 //! The future of a job that somebody waits for.
 
 use crate::cell::Watch;
-use crate::core::{Core, Link};
+use crate::core::{Core, Inline, Link};
 use crate::error::{RunError, SubmitError};
 use crate::worker;
 use std::fmt;
@@ -33,49 +33,56 @@ pub(crate) fn submit<R>(
     cell: &Arc<dyn Watch<R>>,
     way: Way,
 ) -> Result<Accepted, SubmitError> {
-    let result = match way {
+    match way {
         Way::Held(permit) => {
             // from here on the job answers for the permit
             let (engine, lane, weight) = permit.disarm();
-            match core.submit_held(Arc::clone(cell) as _) {
-                Ok(()) => Ok(Accepted::Pool(None)),
-                Err(error) => {
-                    // it comes back when the captures are gone
-                    cell.leave(true);
-                    drop(Permit::adopt(engine, lane, weight));
-                    return Err(error);
-                }
+            if let Err(error) = core.submit_held(Arc::clone(cell) as _) {
+                cell.discard();
+                drop(Permit::adopt(engine, lane, weight));
+                return Err(error);
             }
+            // should the job here wait for it, nobody else may come to run it
+            if let Some(id) = worker::current(core)
+                && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _))
+            {
+                run_here(core, cell, id, &inline);
+                return Ok(Accepted::Inline);
+            }
+            Ok(Accepted::Pool(None))
         }
-        Way::Admission => match worker::current(core) {
-            None => core.submit(Arc::clone(cell) as _).map(Accepted::Pool),
-            Some(id) => run_inline(core, cell, id).map(|()| Accepted::Inline),
-        },
-    };
-    if result.is_err() {
-        cell.leave(true);
+        Way::Admission => {
+            let result = match worker::current(core) {
+                None => core.submit(Arc::clone(cell) as _).map(Accepted::Pool),
+                Some(id) => run_inline(core, cell, id).map(|()| Accepted::Inline),
+            };
+            result.inspect_err(|_| cell.discard())
+        }
     }
-    result
 }
 
 /// Runs a job that was submitted from worker `id` on that worker: waiting there for its own pool could deadlock it.
 fn run_inline<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize) -> Result<(), SubmitError> {
-    let (lane, weight) = (cell.header().lane, cell.header().weight);
     let job = Arc::clone(cell) as _;
-    let inline = core.enter_inline(id, &job, worker::held(lane))?;
+    let inline = core.enter_inline(id, &job, worker::held(cell.header().lane))?;
+    run_here(core, cell, id, &inline);
+    Ok(())
+}
+
+/// Runs a job on worker `id`, within the one that runs there.
+fn run_here<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize, inline: &Inline) {
+    let (lane, weight) = (cell.header().lane, cell.header().weight);
     // the outer closure may have entered another runtime
     let _runtime = core.owner.enter();
-    let mut ended = None;
+    let mut ended = (None, None);
     worker::hold(lane, weight);
-    job.run(core, inline.deadline, &mut |ending| {
+    cell.run(core, inline.deadline, &mut |ending| {
         worker::let_go();
-        let (running, now) = core.leave_inline(id, lane, inline.extra, ending);
-        ended = running.map(|running| (running, now, ending));
+        ended = core.leave_inline(id, lane, inline.extra, ending);
     });
-    if let Some((running, now, ending)) = ended {
-        worker::warn_if_slow(core, &*running.job, running.started, now, ending);
+    if let Some(slow) = ended.1 {
+        worker::warn(core, cell.header(), slow);
     }
-    Ok(())
 }
 
 /// The future of [`Executor::run`](crate::Executor::run): the result of a closure to come.
@@ -129,7 +136,7 @@ impl<R> Run<R> {
     }
 
     fn look(&mut self, waker: &Waker) -> Poll<Result<R, RunError>> {
-        let result = self.cell.poll(waker);
+        let result = self.cell.poll(&self.core, waker);
         if result.is_ready() {
             self.at = At::Done;
         }
@@ -155,7 +162,7 @@ impl<R> Future for Run<R> {
 impl<R> Drop for Run<R> {
     fn drop(&mut self) {
         if let At::Sent(key) = self.at
-            && self.cell.leave(true)
+            && self.cell.leave(&self.core, true)
         {
             self.core.withdraw(&(Arc::clone(&self.cell) as _), key);
         }

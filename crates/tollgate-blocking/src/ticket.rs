@@ -110,14 +110,15 @@ impl<R> Ticket<R> {
     /// Returns `true` when the closure never ran and never will.
     pub fn cancel(&self) -> bool {
         match self.cell.cancel() {
-            CancelOutcome::Withdrawn => {
+            CancelOutcome::Unwanted => {
                 if self.core.withdraw(&(Arc::clone(&self.cell) as _), self.key) {
-                    self.cell.refuse(RunError::Cancelled { id: self.id() });
+                    self.cell.tell_cancelled();
                 }
                 // else whoever has it tells, once the permit is back
                 true
             }
-            CancelOutcome::Asked | CancelOutcome::Late => false,
+            CancelOutcome::Withdrawn => true,
+            CancelOutcome::Started => false,
         }
     }
 }
@@ -127,7 +128,7 @@ impl<R> Future for Ticket<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.taken, "a ticket was polled after it had yielded its result");
-        let result = self.cell.poll(cx.waker());
+        let result = self.cell.poll(&self.core, cx.waker());
         self.taken = result.is_ready();
         result
     }
@@ -135,7 +136,7 @@ impl<R> Future for Ticket<R> {
 
 impl<R> Drop for Ticket<R> {
     fn drop(&mut self) {
-        self.cell.leave(false);
+        self.cell.leave(&self.core, false);
     }
 }
 

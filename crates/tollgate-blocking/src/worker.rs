@@ -1,9 +1,10 @@
 //! What a thread of a pool does.
 
-use crate::cell::{Ending, Job, quietly};
-use crate::core::{After, Called, Core, Look};
+use crate::cell::{Header, Job, quietly};
+use crate::core::{After, Called, Core, Look, Slow};
 use crate::sync;
 use std::cell::{Cell, RefCell};
+use std::mem;
 use std::sync::Arc;
 use tollgate_admission::engine::{LaneId, Tick};
 
@@ -100,13 +101,21 @@ fn call_hook(hook: Option<&(dyn Fn() + Send + Sync)>) {
 
 fn work(core: &Arc<Core>, id: usize) {
     let mut after = After::default();
+    let (mut promised, mut reaped) = (true, false);
     loop {
-        match core.look(id) {
+        let look = core.look(id, promised, mem::take(&mut reaped));
+        promised = true;
+        match look {
             Look::Job(job, deadline) => {
                 let streak = run_jobs(core, id, job, deadline, &mut after);
-                if streak >= STREAK {
+                promised = streak.promised;
+                if streak.jobs >= STREAK {
                     linger(core);
                 }
+            }
+            Look::Reap(jobs) => {
+                core.reap(jobs);
+                (promised, reaped) = (false, true);
             }
             Look::Leave => return,
             Look::Park => loop {
@@ -121,29 +130,37 @@ fn work(core: &Arc<Core>, id: usize) {
     }
 }
 
-/// Runs `job` and whatever is ready at its end, and so on; returns how many. The worker has promised then to look again.
+/// What a worker did without a pause.
+struct Streak {
+    jobs: usize,
+    /// It counts as one that will look.
+    promised: bool,
+}
+
+/// Runs `job` and whatever is ready at its end, and so on.
 fn run_jobs(
     core: &Arc<Core>,
     id: usize,
     job: Arc<dyn Job>,
     deadline: Tick,
     after: &mut After,
-) -> usize {
-    let mut streak = 0;
+) -> Streak {
+    let mut streak = Streak { jobs: 0, promised: false };
     let mut next = Some((job, deadline));
     while let Some((job, deadline)) = next.take() {
-        streak += 1;
-        let mut ended = None;
+        streak.jobs += 1;
+        let (mut ended, mut warn) = (None, None);
         hold(job.header().lane, job.header().weight);
         job.run(core, deadline, &mut |ending| {
             let_go();
             let turn = core.turn_over(id, &job, ending, after);
-            next = turn.next;
-            ended = turn.ended.map(|running| (running, turn.now, ending));
+            (next, streak.promised, ended, warn) =
+                (turn.next, turn.promised, turn.ended, turn.warn);
         });
         core.settle(after);
-        if let Some((running, now, ending)) = ended {
-            warn_if_slow(core, &*running.job, running.started, now, ending);
+        drop(ended);
+        if let Some(slow) = warn {
+            self::warn(core, job.header(), slow);
         }
     }
     streak
@@ -161,26 +178,18 @@ fn linger(core: &Core) {
 
 /// Emits the warning that the lane's policy asks for.
 #[cfg_attr(not(feature = "tracing"), expect(unused_variables, reason = "nobody to warn"))]
-pub(crate) fn warn_if_slow(core: &Core, job: &dyn Job, started: Tick, now: Tick, ending: Ending) {
+pub(crate) fn warn(core: &Core, header: &Header, slow: Slow) {
+    // a subscriber's panic is not to harm the worker
     #[cfg(feature = "tracing")]
-    {
-        let header = job.header();
-        let ran = now.since(started);
-        let warn_after = core.timing(header.lane).warn_after;
-        let has_run = matches!(ending, Ending::Finished | Ending::Panicked);
-        if has_run && warn_after.is_some_and(|span| ran > span) {
-            // a subscriber's panic is not to harm the worker
-            quietly(|| {
-                tracing::warn!(
-                    job = %header.id(),
-                    name = header.name.as_str(),
-                    kind = header.kind.as_str(),
-                    lane = &**core.lane_name(header.lane),
-                    ran_ms = u64::try_from(ran.as_millis()).unwrap_or(u64::MAX),
-                    panicked = ending == Ending::Panicked,
-                    "a job took longer than its lane expects"
-                );
-            });
-        }
-    }
+    quietly(|| {
+        tracing::warn!(
+            job = %header.id(),
+            name = header.name.as_str(),
+            kind = header.kind.as_str(),
+            lane = &**core.lane_name(header.lane),
+            ran_ms = u64::try_from(slow.ran.as_millis()).unwrap_or(u64::MAX),
+            panicked = slow.panicked,
+            "a job took longer than its lane expects"
+        );
+    });
 }

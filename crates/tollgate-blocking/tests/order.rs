@@ -6,7 +6,7 @@ use std::sync::{Arc, OnceLock};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::Duration;
 use support::*;
-use tollgate_blocking::{BlockingPool, Executor, LanePolicy, RunError};
+use tollgate_blocking::{BlockingPool, Executor, LanePolicy, Run, RunError};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -56,14 +56,8 @@ impl Scene {
 
     /// Writes down what is out when somebody is told.
     fn waker(&self) -> Waker {
-        struct Told(Box<dyn Fn() + Send + Sync>);
-        impl Wake for Told {
-            fn wake(self: Arc<Self>) {
-                (self.0)();
-            }
-        }
         let (look, log) = (self.look(), self.log.clone());
-        Arc::new(Told(Box::new(move || log.add(format!("told: {}", look()))))).into()
+        waker(move || log.add(format!("told: {}", look())))
     }
 
     fn poll<F: Future + Unpin>(&self, future: &mut F) -> Poll<F::Output> {
@@ -72,6 +66,13 @@ impl Scene {
 
     fn let_threads_go(&self) {
         self.nursery.as_ref().unwrap().let_go();
+    }
+
+    /// What happens when the result is asked for.
+    fn ask<R>(&self, run: &mut Run<R>) -> Result<R, RunError> {
+        let Poll::Ready(result) = poll(run) else { panic!("it was told, and there is no result") };
+        self.log.add(format!("answered: {}", (self.look())()));
+        result
     }
 
     fn wait_told(&self) -> Vec<String> {
@@ -114,7 +115,7 @@ fn when_a_closure_panics_its_captures_go_then_its_permit_then_its_diagnostics_th
 
 /// BLK-10
 #[test]
-fn when_a_queued_job_is_refused_its_captures_go_before_it_is_told() {
+fn when_a_queued_job_is_refused_it_is_told_and_its_captures_go_before_it_has_the_error() {
     let scene = Scene::with(None, 1);
     let gate = Gate::new();
     let mut running = scene.io.run(gate.closure());
@@ -124,41 +125,67 @@ fn when_a_queued_job_is_refused_its_captures_go_before_it_is_told() {
     let mut run = scene.io.job("late").deadline(scene.owned.after(SECOND)).run(move || drop(mark));
     assert!(scene.poll(&mut run).is_pending());
     scene.owned.time.advance(SECOND);
-    // the one that runs is not its own
-    assert_eq!(scene.log.get(), ["captures: 1 out, 1 jobs", "told: 1 out, 1 jobs"]);
-    assert!(matches!(block_on(run), Err(RunError::Refused(_))));
+    // the one that is out and runs is not its own
+    assert_eq!(scene.log.get(), ["told: 1 out, 1 jobs"]);
+    assert!(matches!(scene.ask(&mut run), Err(RunError::Refused(_))));
+    assert_eq!(scene.log.get()[1..], ["captures: 1 out, 1 jobs", "answered: 1 out, 1 jobs"]);
 }
 
 /// BLK-10
 #[test]
-fn when_an_admitted_job_expires_its_captures_go_then_its_permit_then_it_is_told() {
+fn when_nobody_asks_a_refused_job_for_its_error_a_worker_drops_its_captures_between_two_jobs() {
+    let scene = Scene::with(None, 2);
+    let gate = Gate::new();
+    let running = scene.io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    let (captured, never_polled) = (Arc::new(()), Arc::new(()));
+    let (kept, also) = (Arc::clone(&captured), Arc::clone(&never_polled));
+    let late = || scene.io.job("late").deadline(scene.owned.after(SECOND));
+    drop(late().submit(move || drop(kept)).unwrap());
+    let mut run = late().run(move || drop(also));
+    start(&mut run);
+    scene.owned.time.advance(SECOND);
+    let held = || (Arc::strong_count(&captured), Arc::strong_count(&never_polled));
+    assert_eq!(held(), (2, 2), "the only worker is busy");
+    gate.open();
+    running.join().unwrap();
+    eventually("the captures go", || held() == (1, 1));
+    assert!(matches!(scene.ask(&mut run), Err(RunError::Refused(_))));
+    shut_down(&scene.pool);
+}
+
+/// BLK-10
+#[test]
+fn when_an_admitted_job_expires_it_is_told_and_its_captures_go_then_its_permit() {
     let scene = Scene::held_back();
     let mark = scene.mark("captures");
     let mut run = scene.io.job("late").deadline(scene.owned.after(SECOND)).run(move || drop(mark));
     assert!(scene.poll(&mut run).is_pending());
     // no thread has come, and none is needed to tell
     scene.owned.time.advance(SECOND);
-    assert_eq!(scene.log.get(), ["captures: 1 out, 0 jobs", "told: 0 out, 0 jobs"]);
+    assert_eq!(scene.log.get(), ["told: 1 out, 0 jobs"]);
+    assert!(matches!(scene.ask(&mut run), Err(RunError::Refused(_))));
+    assert_eq!(scene.log.get()[1..], ["captures: 1 out, 0 jobs", "answered: 0 out, 0 jobs"]);
     scene.let_threads_go();
-    assert!(matches!(block_on(run), Err(RunError::Refused(_))));
 }
 
 /// BLK-10
 #[test]
-fn when_the_pool_closes_the_captures_of_an_admitted_job_go_then_its_permit_then_it_is_told() {
+fn when_the_pool_closes_the_captures_of_an_admitted_job_go_then_its_permit() {
     let scene = Scene::held_back();
     let mark = scene.mark("captures");
     let mut run = scene.io.run(move || drop(mark));
     assert!(scene.poll(&mut run).is_pending());
     scene.pool.close();
     // out of the pool's hands before the captures go, so that nobody starts it
-    assert_eq!(scene.log.get(), ["captures: 1 out, 0 jobs", "told: 0 out, 0 jobs"]);
-    assert!(matches!(block_on(run), Err(RunError::Refused(_))));
+    assert_eq!(scene.log.get(), ["told: 1 out, 0 jobs", "captures: 1 out, 0 jobs"]);
+    assert!(matches!(scene.ask(&mut run), Err(RunError::Refused(_))));
+    assert_eq!(scene.log.get()[2..], ["answered: 0 out, 0 jobs"]);
 }
 
 /// BLK-10
 #[test]
-fn when_no_thread_can_be_had_the_captures_go_then_the_permit_then_it_is_told() {
+fn when_no_thread_can_be_had_the_captures_go_then_the_permit() {
     let owned = Owned::new();
     let builder = owned.builder(1).lane(LanePolicy::new("io"));
     let pool = builder.spawn_handler(|_| Err(std::io::Error::other("no more"))).build().unwrap();
@@ -167,8 +194,9 @@ fn when_no_thread_can_be_had_the_captures_go_then_the_permit_then_it_is_told() {
     let mark = scene.mark("captures");
     let mut run = scene.io.run(move || drop(mark));
     assert!(scene.poll(&mut run).is_pending(), "it is told as one that was accepted");
-    assert_eq!(scene.log.get(), ["captures: 1 out, 0 jobs", "told: 0 out, 0 jobs"]);
-    assert!(matches!(block_on(run), Err(RunError::NoThread { .. })));
+    assert_eq!(scene.log.get(), ["told: 1 out, 0 jobs", "captures: 1 out, 0 jobs"]);
+    assert!(matches!(scene.ask(&mut run), Err(RunError::NoThread { .. })));
+    assert_eq!(scene.log.get()[2..], ["answered: 0 out, 0 jobs"]);
 }
 
 /// BLK-10
@@ -179,41 +207,31 @@ fn when_a_ticket_is_cancelled_before_the_start_the_captures_go_then_the_permit_t
     let mut ticket = scene.io.submit(move || drop(mark)).unwrap();
     assert!(scene.poll(&mut ticket).is_pending());
     assert!(ticket.cancel());
-    assert_eq!(scene.log.get(), GONE_THEN_TOLD);
+    assert_eq!(scene.log.get(), ["captures: 1 out, 0 jobs", "told: 0 out, 0 jobs"]);
     assert!(matches!(block_on(ticket), Err(RunError::Cancelled { .. })));
 }
 
 /// BLK-10
 #[test]
 fn when_a_ticket_is_cancelled_in_a_workers_hands_it_is_told_once_the_permit_is_back() {
-    let owned = Owned::new();
-    let clock = JumpyClock::new();
-    let builder = owned.builder(1).lane(LanePolicy::new("io")).time(Arc::new(clock.clone()));
-    let pool = builder.build().unwrap();
-    let io = pool.executor("io").unwrap();
+    let scene = Scene::with(None, 1);
     let (gate, door) = (Gate::new(), Gate::new());
-    let first = io.submit(gate.closure()).unwrap();
+    let first = keeping_its_worker(&scene.io, gate.closure(), &door);
     gate.wait_started();
-    // the worker that ends the first refuses the second, whose captures keep it, with the third already in its hands
-    let keep = door.closure();
-    let mark = OnDrop(move || keep.clone()());
-    let soon = std::time::Instant::now() + SECOND;
-    let second = io.job("soon").deadline(soon).submit(move || drop(mark)).unwrap();
-    let captured = Arc::new(());
-    let kept = Arc::clone(&captured);
-    let third = io.submit(move || drop(kept)).unwrap();
-    clock.jump(5 * SECOND);
+    let mark = scene.mark("captures");
+    let mut second = scene.io.submit(move || drop(mark)).unwrap();
+    assert!(scene.poll(&mut second).is_pending());
     gate.open();
-    first.join().unwrap();
     door.wait_started();
-    assert!(third.cancel(), "its closure has not started");
-    assert_eq!((Arc::strong_count(&captured), available(&pool)), (1, 0), "the captures are gone");
-    assert!(!third.is_done(), "the permit is still out");
+    // the worker has the second in its hands, and has not started it
+    assert!(second.cancel(), "its closure has not started");
+    assert!(second.cancel(), "nor will it ever");
+    assert!(!second.is_done() && scene.log.get().is_empty(), "the worker has it");
     door.open();
-    assert!(matches!(third.join(), Err(RunError::Cancelled { .. })));
-    assert_eq!(available(&pool), 1);
-    assert!(matches!(second.join(), Err(RunError::Refused(_))));
-    assert_eq!((counts(&pool, "io").cancelled, counts(&pool, "io").started), (1, 1));
+    assert_eq!(scene.wait_told(), GONE_THEN_TOLD);
+    assert!(matches!(second.join(), Err(RunError::Cancelled { .. })));
+    block_on(first).unwrap();
+    assert_eq!((counts(&scene.pool, "io").cancelled, counts(&scene.pool, "io").started), (1, 1));
 }
 
 /// BLK-10
@@ -224,7 +242,7 @@ fn when_a_run_is_dropped_before_the_start_its_captures_go_then_its_permit() {
     let mut run = scene.io.run(move || drop(mark));
     start(&mut run);
     drop(run);
-    assert_eq!(scene.log.get(), ["captures: 1 out, 1 jobs"]);
+    assert_eq!(scene.log.get(), ["captures: 1 out, 0 jobs"]);
     assert_eq!((scene.look())(), "0 out, 0 jobs");
 }
 

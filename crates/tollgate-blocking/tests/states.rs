@@ -4,7 +4,7 @@ mod support;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 use support::*;
 use tollgate_blocking::{AcquireError, JobState, LanePolicy, RunError};
 
@@ -206,32 +206,21 @@ fn a_job_whose_deadline_passed_before_its_worker_came_is_not_run() {
 #[test]
 fn a_job_that_a_worker_has_taken_is_queued_and_may_expire_until_its_closure_starts() {
     let owned = Owned::new();
-    let clock = JumpyClock::new();
-    let builder = owned.builder(1).lane(LanePolicy::new("io").task_timeout(60 * SECOND));
-    let pool = builder.time(Arc::new(clock.clone())).build().unwrap();
-    let io = pool.executor("io").unwrap();
+    let (pool, io) = owned.with_lane(1, LanePolicy::new("io").task_timeout(60 * SECOND));
     let (gate, door) = (Gate::new(), Gate::new());
-    let first = io.submit(gate.closure()).unwrap();
+    let first = keeping_its_worker(&io, gate.closure(), &door);
     gate.wait_started();
-    // the worker that ends the first refuses the second, whose captures keep it, with the third already in its hands
-    let keep = door.closure();
-    let mark = OnDrop(move || keep.clone()());
-    let soon = io.job("soon").deadline(Instant::now() + SECOND).submit(move || drop(mark)).unwrap();
-    let later = Instant::now() + 10 * SECOND;
-    let third = io.job("third").deadline(later).submit(|| "ran").unwrap();
-    clock.jump(5 * SECOND);
+    let second = io.job("second").deadline(owned.after(SECOND)).submit(|| "ran").unwrap();
     gate.open();
-    first.join().unwrap();
     door.wait_started();
     assert_eq!(states(&pool), [JobState::Queued], "its closure has not started");
-    clock.jump(10 * SECOND);
-    clock.call();
+    owned.time.advance(SECOND);
     door.open();
-    refused_by_deadline(soon.join());
-    refused_by_deadline(third.join());
+    refused_by_deadline(second.join());
+    block_on(first).unwrap();
     let counts = counts(&pool, "io");
     assert_eq!((counts.started, counts.timed_out, counts.cancelled), (1, 0, 0));
-    assert_eq!(refused(&pool, "io").deadline, 2);
+    assert_eq!(refused(&pool, "io").deadline, 1);
     eventually("the permit returns", || available(&pool) == 1);
 }
 

@@ -349,6 +349,34 @@ fn threads_have_the_names_and_the_stacks_that_were_asked_for() {
     assert!(debug.contains("disk-0"), "{debug}");
 }
 
+/// BLK-3, BLK-11
+#[test]
+fn a_job_that_waits_for_work_under_a_second_permit_does_not_wait_for_a_thread_that_is_refused() {
+    let owned = Owned::new();
+    let asked = AtomicUsize::new(0);
+    let builder = owned.builder(2).spawn_handler(move |thread| {
+        if asked.fetch_add(1, Ordering::SeqCst) > 0 {
+            return Err(std::io::Error::other("one is enough"));
+        }
+        std::thread::Builder::new().spawn(move || thread.run()).map(drop)
+    });
+    let (pool, io) = build(builder);
+    let inner = io.clone();
+    let outer = io.submit(move || {
+        let permit = inner.try_acquire().unwrap();
+        let here = std::thread::current().id();
+        let by_ticket = permit.spawn(move || std::thread::current().id() == here).unwrap();
+        let by_ticket = by_ticket.join().unwrap();
+        let by_run = inner.try_acquire().unwrap().run(move || std::thread::current().id() == here);
+        (by_ticket, futures_lite::future::block_on(by_run).unwrap())
+    });
+    let outer = outer.unwrap();
+    let here = must_end("a job that waits for another", move || outer.join()).unwrap();
+    assert_eq!(here, (true, true), "they ran on the thread that waited for them");
+    assert_eq!((counts(&pool, "io").inline, available(&pool)), (2, 2));
+    shut_down(&pool);
+}
+
 /// BLK-3
 #[test]
 fn hooks_run_on_the_thread_before_its_first_job_and_after_its_last() {

@@ -5,6 +5,7 @@ mod support;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use support::*;
+use tollgate_blocking::admission::ThreadTimer;
 use tollgate_blocking::{AcquireError, Deadline, JobState, LanePolicy, RunError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -220,6 +221,33 @@ fn after_many_timeouts_the_full_capacity_is_there() {
     let stats = pool.stats();
     let lane = &stats.budget.lanes[0];
     assert_eq!((lane.refused.deadline, lane.admitted, lane.waiting), (1000, 100, 0));
+}
+
+/// BLK-3
+#[test]
+fn a_destructor_that_never_ends_delays_no_deadline_of_another_job() {
+    let owned = Owned::new();
+    let time = Arc::new(ThreadTimer::new("timer"));
+    let lane = LanePolicy::new("io").queue_timeout(Duration::from_millis(1));
+    let pool = owned.builder(2).time(time).lane(lane).build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let (gate, door) = (Gate::new(), Gate::new());
+    let full = io.job("full").weight(2).submit(gate.closure()).unwrap();
+    gate.wait_started();
+    // two that nobody asks for their error, and whose captures stay wherever they are dropped
+    for _ in 0..2 {
+        let keep = door.closure();
+        let mark = OnDrop(move || keep.clone()());
+        drop(io.submit(move || drop(mark)).unwrap());
+    }
+    let late = io.submit(|| ()).unwrap();
+    is_late(must_end("a deadline", move || late.join()));
+    gate.open();
+    full.join().unwrap();
+    // by now the worker may be in the first destructor, and there is a permit for another job
+    must_end("a job beside a destructor", move || io.submit(|| ()).unwrap().join()).unwrap();
+    door.open();
+    shut_down(&pool);
 }
 
 /// BLK-3

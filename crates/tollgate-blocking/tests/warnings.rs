@@ -7,7 +7,7 @@ use std::fmt::Write as _;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use support::*;
-use tollgate_blocking::LanePolicy;
+use tollgate_blocking::{BlockingPool, BlockingPoolBuilder, LanePolicy};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Metadata, Subscriber, span};
 
@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 
 /// What a subscriber was told, as text.
 #[derive(Clone, Default)]
-struct Warnings(Arc<Mutex<Vec<String>>>);
+struct Warnings(Arc<Mutex<Vec<String>>>, Option<Arc<dyn Fn() + Send + Sync>>);
 
 impl Subscriber for Warnings {
     fn enabled(&self, _: &Metadata<'_>) -> bool {
@@ -37,6 +37,9 @@ impl Subscriber for Warnings {
         event.record(&mut fields);
         let panics = fields.0.contains("bad subscriber");
         self.0.lock().unwrap().push(fields.0);
+        if let Some(door) = &self.1 {
+            door();
+        }
         assert!(!panics, "this subscriber panics");
     }
     fn enter(&self, _: &span::Id) {}
@@ -44,20 +47,23 @@ impl Subscriber for Warnings {
 }
 
 /// A pool whose threads tell their warnings to what is returned.
-fn warning_pool(owned: &Owned) -> (tollgate_blocking::BlockingPool, Warnings) {
+fn warning_pool(owned: &Owned) -> (BlockingPool, Warnings) {
     let warnings = Warnings::default();
+    let pool = warning_to(owned.builder(1), &warnings);
+    (pool, warnings)
+}
+
+fn warning_to(builder: BlockingPoolBuilder, warnings: &Warnings) -> BlockingPool {
     let told = warnings.clone();
     let lane = LanePolicy::new("io").warn_after(SECOND);
-    let pool = owned
-        .builder(1)
+    builder
         .lane(lane)
         .on_thread_start(move || {
             // until the thread ends
             std::mem::forget(tracing::subscriber::set_default(told.clone()));
         })
         .build()
-        .unwrap();
-    (pool, warnings)
+        .unwrap()
 }
 
 /// BLK-3
@@ -131,4 +137,32 @@ fn a_subscriber_that_panics_harms_no_worker() {
     assert_eq!(io.submit(|| 7).unwrap().join().unwrap(), 7);
     assert_eq!(warnings.0.lock().unwrap().len(), 1);
     assert_eq!(pool.stats().threads.peak, 1);
+}
+
+/// BLK-3
+#[test]
+fn a_worker_that_is_kept_by_its_warning_keeps_no_other_job() {
+    let owned = Owned::new();
+    let door = Gate::new();
+    let keep = door.closure();
+    let warnings = Warnings(Arc::default(), Some(Arc::new(move || keep.clone()())));
+    let pool = warning_to(owned.builder(2), &warnings);
+    let io = pool.executor("io").unwrap();
+    let (gate, more) = (Gate::new(), Gate::new());
+    let slow = io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    owned.time.advance(2 * SECOND);
+    let other = io.submit(more.closure()).unwrap();
+    more.wait_started();
+    // waits for a permit, which the slow one is going to leave it
+    let queued = io.submit(|| 7).unwrap();
+    gate.open();
+    slow.join().unwrap();
+    door.wait_started();
+    let late = io.submit(|| 8).unwrap();
+    more.open();
+    other.join().unwrap();
+    assert_eq!(must_end("jobs beside a warning", move || queued.join()).unwrap(), 7);
+    assert_eq!(must_end("jobs beside a warning", move || late.join()).unwrap(), 8);
+    door.open();
 }

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use tollgate_blocking::admission::time::OnTime;
 use tollgate_blocking::admission::{ManualTime, NoTimer, Refused, TimeSource};
 use tollgate_blocking::{
-    BlockingPool, BlockingPoolBuilder, Deadline, Executor, JobCounts, JobState, LanePolicy,
+    BlockingPool, BlockingPoolBuilder, Deadline, Executor, JobCounts, JobState, LanePolicy, Run,
     WorkerThread,
 };
 
@@ -171,6 +171,30 @@ impl Wake for Bell {
     fn wake(self: Arc<Self>) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }
+}
+
+/// A waker that calls `f`.
+pub(crate) fn waker(f: impl Fn() + Send + Sync + 'static) -> Waker {
+    struct Call<F>(F);
+    impl<F: Fn() + Send + Sync + 'static> Wake for Call<F> {
+        fn wake(self: Arc<Self>) {
+            (self.0)();
+        }
+    }
+    Arc::new(Call(f)).into()
+}
+
+/// A job whose result keeps the worker that delivers it at `door`, with its next job in its hands.
+pub(crate) fn keeping_its_worker(
+    io: &Executor,
+    closure: impl FnOnce() + Send + 'static,
+    door: &Gate,
+) -> Run<()> {
+    let mut run = io.run(closure);
+    let keep = door.closure();
+    let waker = waker(move || keep.clone()());
+    assert!(Pin::new(&mut run).poll(&mut Context::from_waker(&waker)).is_pending());
+    run
 }
 
 /// What happened, in order.

@@ -1,4 +1,4 @@
-//! Where the lanes stand: which of them goes next, and whose time is up first.
+//! Where the lanes stand: which of them goes next, and when one must be looked at because time is up.
 
 use super::tree::{Entry, Tree};
 
@@ -46,7 +46,8 @@ pub(super) struct Board {
     rows: Vec<Row>,
     /// When each lane's head meets the lane's queue timeout; first come is first out, so heads are enough.
     due: Vec<u64>,
-    /// The least of `due`.
+    /// At most the least of `due`: most heads leave long before their time, so it is not raised when one does, but when
+    /// it is reached.
     next_due: u64,
     many: Option<Box<Tournaments>>,
 }
@@ -57,7 +58,6 @@ struct Tournaments {
     reserved: Tree,
     borrowing: Tree,
     stuck: Tree,
-    due: Tree,
 }
 
 impl Tournaments {
@@ -76,7 +76,7 @@ impl Board {
         let many = (lanes > FEW).then(|| {
             let tree = || Tree::new(lanes);
             let (kept, reserved, borrowing) = (tree(), tree(), tree());
-            Box::new(Tournaments { kept, reserved, borrowing, stuck: tree(), due: tree() })
+            Box::new(Tournaments { kept, reserved, borrowing, stuck: tree() })
         });
         Board { rows: vec![Row::OUT; lanes], due: vec![NEVER; lanes], next_due: NEVER, many }
     }
@@ -97,41 +97,36 @@ impl Board {
             if let Some(tree) = many.of(row.standing) {
                 tree.set(lane, Some(entry));
             }
-            many.stuck.set(lane, row.stuck.then_some(entry));
+            // the tournament of few: most heads are never passed that often
+            if before.stuck || row.stuck {
+                many.stuck.set(lane, row.stuck.then_some(entry));
+            }
         }
     }
 
-    /// O(log lanes). `u64::MAX` is never.
+    /// O(1). `u64::MAX` is never.
     #[inline]
     pub(super) fn set_due(&mut self, lane: usize, due: u64) {
-        if std::mem::replace(&mut self.due[lane], due) == due {
-            return;
-        }
-        self.next_due = match &mut self.many {
-            // the least of the lanes
-            None => self.due.iter().fold(NEVER, |least, due| least.min(*due)),
-            Some(many) => {
-                many.due.set(lane, (due != NEVER).then_some(Entry { arrival: due, need: 0 }));
-                many.due.earliest()
-            }
-        };
+        self.due[lane] = due;
+        self.next_due = self.next_due.min(due);
     }
 
-    /// When the first queue timeout is met; `u64::MAX` is never.
+    /// When this lane's head meets the lane's queue timeout; `u64::MAX` is never.
+    #[inline]
+    pub(super) fn due(&self, lane: usize) -> u64 {
+        self.due[lane]
+    }
+
+    /// No queue timeout is met before this; `u64::MAX` is never.
     #[inline]
     pub(super) fn next_due(&self) -> u64 {
         self.next_due
     }
 
-    /// The lane whose head's queue timeout is met first, if any lane has one.
-    pub(super) fn first_due(&self) -> Option<usize> {
-        if self.next_due == NEVER {
-            return None;
-        }
-        match &self.many {
-            None => self.due.iter().position(|due| *due == self.next_due),
-            Some(many) => many.due.first_fit(0),
-        }
+    /// Whoever has looked at every lane's [`due`](Self::due) says what the least of them is.
+    #[inline]
+    pub(super) fn set_next_due(&mut self, least: u64) {
+        self.next_due = least;
     }
 
     /// The lane that goes next, and where it stands: by standing, then by arrival, of those that need at most what a
@@ -249,7 +244,7 @@ mod tests {
                 tall.next(rooms.0, rooms.1, rooms.2)
             );
             prop_assert_eq!(flat.next_due(), tall.next_due());
-            prop_assert_eq!(flat.first_due(), tall.first_due());
+            prop_assert!((0..lanes).all(|lane| flat.next_due() <= flat.due(lane)));
             prop_assert_eq!(flat.is_blocked(before * 100), tall.is_blocked(before * 100));
             let (mut seen, mut also) = (Vec::new(), Vec::new());
             flat.for_each_borrowing_before(before * 100, |lane| seen.push(lane));

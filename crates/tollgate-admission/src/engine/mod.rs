@@ -13,10 +13,10 @@
 
 mod alarm;
 mod board;
+mod heap;
 mod shell;
 mod slab;
 mod state;
-mod tree;
 mod wake;
 
 pub use crate::budget::Change;

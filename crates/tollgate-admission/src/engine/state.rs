@@ -10,6 +10,8 @@
 //! 4. A waiter is in exactly one [`Place`]; only `Waiting` ones are linked into a lane's queue and counted as waiting.
 //! 5. `kept_idle` and `protected` are the sums over the lanes of what each withholds from others (see [`Lane`]).
 //! 6. The board shows every lane as it stands (see [`Standing`]).
+//! 7. No queue timeout is met before the board's next one, which is "never" when nobody waits and later than the latest
+//!    reading once the due were settled: a moment that stayed in the past would have the timer call again and again.
 //!
 //! # Who goes next
 //!
@@ -364,13 +366,13 @@ impl<W> State<W> {
         request.deadline != Tick::NEVER || self.config(request.lane).queue_timeout.is_some()
     }
 
-    /// The earliest moment at which a waiter's time is up, [`Tick::NEVER`] when none is timed. Call
-    /// [`advance`](Self::advance) then.
+    /// No waiter's time is up before this; [`Tick::NEVER`] when none is timed. Call [`advance`](Self::advance) then: it
+    /// settles whose time is up, or finds that who had to leave then has left, and this moves on to a later moment.
     #[inline]
     pub fn next_deadline(&self) -> Tick {
         let timeout = Tick(self.board.next_due());
         match self.deadlines.peek() {
-            // the entry of one that left only makes this too early, which costs one idle call
+            // the entry of one that left only makes this too early, as does the timeout of one: it costs an idle call
             Some(&Reverse((deadline, _))) => timeout.min(deadline),
             None => timeout,
         }
@@ -880,19 +882,34 @@ impl<W> State<W> {
         if self.waiting == 0 {
             return;
         }
+        if self.board.next_due() <= now.0 {
+            self.settle_timeouts(now);
+        }
         while let Some(index) = self.pop_due(now) {
             self.settle(index, Outcome::Refused(Cause::Deadline));
         }
         self.settle_fitting();
     }
 
+    /// Refuses whoever met a queue timeout. O(lanes), once per moment that the board named: heads that leave in time
+    /// never raise that moment, so it is reached at most about once per queue timeout.
+    #[cold]
+    fn settle_timeouts(&mut self, now: Tick) {
+        let mut least = Tick::NEVER.0;
+        for lane in 0..self.lanes.len() {
+            let mut due = self.board.due(lane);
+            // a clock may show "never", at which nobody's time is up
+            while due <= now.0 && due != Tick::NEVER.0 {
+                self.settle(self.lanes[lane].queue.head, Outcome::Refused(Cause::Deadline));
+                due = self.board.due(lane);
+            }
+            least = least.min(due);
+        }
+        self.board.set_next_due(least);
+    }
+
     #[inline]
     fn pop_due(&mut self, now: Tick) -> Option<u32> {
-        if self.board.next_due() <= now.0
-            && let Some(lane) = self.board.first_due()
-        {
-            return Some(self.lanes[lane].queue.head);
-        }
         while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {
             // who is refused as closed, and only has not been told, is not refused as late
             let live = self.waiters.get(key).is_some_and(|slot| {
@@ -967,6 +984,10 @@ impl<W> State<W> {
         self.waiting -= 1;
         if was_head {
             self.new_head(lane_index);
+        }
+        if self.waiting == 0 {
+            // nobody comes by to raise it when it is reached
+            self.board.set_next_due(Tick::NEVER.0);
         }
     }
 

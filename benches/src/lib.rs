@@ -3,6 +3,7 @@
 //!
 //! - `versus` compares tollgate with its peers in one process;
 //! - `footprint` measures what is counted rather than raced: bytes, allocations, context switches;
+//! - `soak` plays the rounds of the chaos test for millions of jobs, and looks at what is left;
 //! - `admission.rs` and `blocking.rs` are criterion benchmarks, one per primitive.
 
 pub mod bars;

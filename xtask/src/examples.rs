@@ -28,19 +28,22 @@ struct Smoke {
 }
 
 /// One row for every example of the workspace. A new example needs a row here.
-const SMOKE: &[Smoke] = &[Smoke {
-    example: "overload",
-    args: &[
-        "crates",
-        "--seconds-per-step",
-        "0.3",
-        "--json",
-        "{out}/overload.json",
-        "--html",
-        "{out}/overload.html",
-    ],
-    writes: &["overload.json", "overload.html"],
-}];
+const SMOKE: &[Smoke] = &[
+    Smoke { example: "graceful_shutdown", args: &["{out}", "--seconds", "1"], writes: &["log"] },
+    Smoke {
+        example: "overload",
+        args: &[
+            "crates",
+            "--seconds-per-step",
+            "0.3",
+            "--json",
+            "{out}/overload.json",
+            "--html",
+            "{out}/overload.html",
+        ],
+        writes: &["overload.json", "overload.html"],
+    },
+];
 
 pub(crate) fn run(workspace: &Workspace) -> anyhow::Result<()> {
     let mut ran = 0;

@@ -48,6 +48,11 @@ enum Task {
     Bench(suites::BenchOptions),
     /// Compare tollgate with its peers, and write target/versus.json
     Versus(suites::VersusOptions),
+    /// Make millions of jobs and do to them whatever can be done; nothing may be lost or left
+    ///
+    /// Plays the rounds of the chaos test (`crates/tollgate-blocking/tests/chaos`), and requires that as much memory is
+    /// in use after each round as before it.
+    Soak(suites::SoakOptions),
     /// Break one invariant at a time and require the test that guards it to fail
     ///
     /// Every `faults/*.patch` names a test. It must pass on the tree as it is, and fail with the
@@ -68,6 +73,7 @@ impl Task {
             Self::Doc => suites::doc(workspace),
             Self::Bench(options) => suites::bench(workspace, &options),
             Self::Versus(options) => suites::versus(workspace, &options),
+            Self::Soak(options) => suites::soak(workspace, &options),
             Self::Faults(options) => faults::run(workspace, &options),
         }
     }

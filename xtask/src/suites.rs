@@ -43,6 +43,17 @@ pub(crate) struct VersusOptions {
     args: Vec<String>,
 }
 
+#[derive(Debug, clap::Args)]
+pub(crate) struct SoakOptions {
+    /// How many jobs are made
+    #[arg(long, value_name = "N", default_value_t = 10_000_000,
+          value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: u64,
+    /// What decides them, to repeat a run [default: the time]
+    #[arg(long, value_name = "S")]
+    seed: Option<u64>,
+}
+
 pub(crate) fn fmt(workspace: &Workspace) -> anyhow::Result<()> {
     require(workspace.cargo().args(["fmt", "--version"]), "rustup component add rustfmt")?;
     run(workspace.cargo().args(["fmt", "--all", "--check"]))
@@ -104,6 +115,16 @@ pub(crate) fn versus(workspace: &Workspace, options: &VersusOptions) -> anyhow::
         cargo.arg("--quick");
     }
     run(cargo.args(&options.args))
+}
+
+pub(crate) fn soak(workspace: &Workspace, options: &SoakOptions) -> anyhow::Result<()> {
+    let mut cargo = workspace.cargo();
+    cargo.args(["run", "--release", "-p", "tollgate-benches", "--bin", "soak", "--"]);
+    cargo.args(["--jobs", &options.jobs.to_string()]);
+    if let Some(seed) = options.seed {
+        cargo.args(["--seed", &seed.to_string()]);
+    }
+    run(&mut cargo)
 }
 
 fn libraries(workspace: &Workspace, subcommand: &str) -> Command {

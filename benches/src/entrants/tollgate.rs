@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tollgate_blocking::{BlockingPool, Executor, LanePolicy};
+use tollgate_blocking::{BlockingPool, Executor, LanePolicy, Scope};
 
 use super::{Client, Entrant, MAX_WAITING, QUEUE_TIMEOUT, TASK_TIMEOUT, WARN_AFTER, WORKERS, Work};
 
@@ -22,6 +22,8 @@ const RESERVED: u64 = 1;
 #[derive(Debug, Clone)]
 pub struct Tollgate {
     pool: BlockingPool,
+    /// Every job belongs to it.
+    _scope: Scope,
     lanes: Arc<[Executor]>,
     reserved: u64,
 }
@@ -60,8 +62,12 @@ impl Tollgate {
                 builder.lane(policy)
             })
             .build()?;
-        let lanes = names.iter().map(|name| pool.executor(name)).collect::<Result<_, _>>()?;
-        Ok(Self { pool, lanes, reserved })
+        let scope = Scope::root("tollgate");
+        let lanes = names
+            .iter()
+            .map(|name| pool.executor(name).map(|lane| lane.scoped(&scope)))
+            .collect::<Result<_, _>>()?;
+        Ok(Self { pool, _scope: scope, lanes, reserved })
     }
 
     /// The executor of the lane that caller number `index` uses.
@@ -80,7 +86,8 @@ impl Entrant for Tollgate {
         format!(
             "capacity {WORKERS}, {} lanes, each: reserved {}, limit {WORKERS}, max_waiting \
              {MAX_WAITING}, queue_timeout {QUEUE_TIMEOUT:?}, task_timeout {TASK_TIMEOUT:?}, \
-             warn_after {WARN_AFTER:?}; span propagation and histograms on",
+             warn_after {WARN_AFTER:?}; span propagation and histograms on, every job \
+             bound to a scope",
             self.lanes.len(),
             self.reserved
         )

@@ -12,6 +12,8 @@ pub enum Closed {
     Lane,
     /// The runtime that owns the work.
     Runtime,
+    /// The scope that the work belongs to: it is draining or closed.
+    Scope,
 }
 
 impl std::fmt::Display for Closed {
@@ -20,6 +22,7 @@ impl std::fmt::Display for Closed {
             Closed::Budget => "its budget is closed",
             Closed::Lane => "it is closed",
             Closed::Runtime => "the runtime that owns it is gone",
+            Closed::Scope => "its scope is closed",
         })
     }
 }
@@ -145,6 +148,24 @@ pub enum AcquireError {
         /// The lane.
         lane: Arc<str>,
     },
+    /// The drain lease that it came with had expired.
+    #[error("the drain lease had expired when lane `{lane}` was asked")]
+    LeaseExpired {
+        /// The lane.
+        lane: Arc<str>,
+    },
+    /// The drain lease that it came with allows no more operations.
+    #[error("the drain lease allows no more operations, and lane `{lane}` was asked for one")]
+    LeaseExhausted {
+        /// The lane.
+        lane: Arc<str>,
+    },
+    /// It is of the kind [`LONG_RUNNING`](crate::JobKind::LONG_RUNNING), which has no place in a pool that others share.
+    #[error("long-running work was given to lane `{lane}`: it needs a dedicated thread")]
+    LongRunning {
+        /// The lane.
+        lane: Arc<str>,
+    },
 }
 
 /// Why a permit could not be had without waiting. Each is counted once, by cause.
@@ -187,6 +208,24 @@ pub enum TryAcquireError {
         /// The lane.
         lane: Arc<str>,
     },
+    /// The drain lease that it came with had expired.
+    #[error("the drain lease had expired when lane `{lane}` was asked")]
+    LeaseExpired {
+        /// The lane.
+        lane: Arc<str>,
+    },
+    /// The drain lease that it came with allows no more operations.
+    #[error("the drain lease allows no more operations, and lane `{lane}` was asked for one")]
+    LeaseExhausted {
+        /// The lane.
+        lane: Arc<str>,
+    },
+    /// It is of the kind [`LONG_RUNNING`](crate::JobKind::LONG_RUNNING), which has no place in a pool that others share.
+    #[error("long-running work was given to lane `{lane}`: it needs a dedicated thread")]
+    LongRunning {
+        /// The lane.
+        lane: Arc<str>,
+    },
 }
 
 /// There is no timer to wake a waiter at its deadline.
@@ -196,4 +235,30 @@ pub struct NoTimer {
     /// What kept its thread from starting, if one was to be started.
     #[source]
     pub source: Option<std::io::Error>,
+}
+
+/// A scope that admits nothing more.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("scope {scope:?} is draining or closed")]
+pub struct ScopeClosed {
+    /// Its name.
+    pub scope: Arc<str>,
+}
+
+/// Why there is no drain lease.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum LeaseError {
+    /// It would allow nothing.
+    #[error("a drain lease was asked for 0 operations")]
+    NoOperations,
+    /// Its deadline, or its scope's, had passed.
+    #[error("the deadline of the drain lease had passed when it was asked for")]
+    Expired,
+    /// The scope is not open.
+    #[error("scope {scope:?} is draining or closed, and lends nothing")]
+    Closed {
+        /// Its name.
+        scope: Arc<str>,
+    },
 }

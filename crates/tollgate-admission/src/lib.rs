@@ -13,19 +13,25 @@
 //! | change the numbers while work runs | [`Budget::resize`] |
 //! | stop, and know when all is back | [`Budget::close`], [`Budget::drained`] |
 //! | see what goes on | [`Budget::stats`] |
+//! | own work, and end it with its owner | [`Scope`], [`Lane::scoped`] |
+//! | stop all of it, with a report | [`Scope::shutdown`], [`ScopeReport`] |
+//! | finish something while the owner drains | [`Scope::drain_lease`] |
 //! | let something else than futures wait | [`engine`] |
 //!
-//! Any executor will do: this crate depends on no runtime. Work that has to *run* on threads is the business of
+//! Any executor will do: this crate needs no runtime (of tokio's family it uses the cancellation token alone). Work that has to *run* on threads is the business of
 //! `tollgate-blocking`, which is built from this crate.
 //!
 //! # Features
 //!
-//! `serde`: the figures of [`Budget::stats`] can be serialised.
+//! `serde`: figures and reports can be serialised.
 
 mod budget;
 mod deadline;
 pub mod engine;
 mod error;
+mod job;
+mod scope;
+mod sleep;
 mod stats;
 mod sync;
 pub mod time;
@@ -35,6 +41,15 @@ pub use budget::{
     LaneChange, LaneConfig, Permit, Resize,
 };
 pub use deadline::Deadline;
-pub use error::{AcquireError, BuildError, Closed, NoTimer, TryAcquireError, UnknownLane};
+pub use error::{
+    AcquireError, BuildError, Closed, LeaseError, NoTimer, ScopeClosed, TryAcquireError,
+    UnknownLane,
+};
+pub use job::{JobId, JobInfo, JobKind, JobName, JobState, JobStates};
+pub use scope::{
+    DrainLease, GuardReport, LeaseReport, MemberReport, NodeReport, PhaseTimes, Scope,
+    ScopeDrained, ScopeGuard, ScopePhase, ScopeReport, Shutdown, Tracked,
+};
+pub use sleep::Sleep;
 pub use stats::{BudgetStats, LaneStats, Refused};
 pub use time::{ClockOnly, ManualTime, ThreadTimer, TimeSource};

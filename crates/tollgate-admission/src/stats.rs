@@ -8,6 +8,7 @@ use std::time::Duration;
 /// Every figure of a budget at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct BudgetStats {
     /// Permits that may be out at once.
     pub capacity: u64,
@@ -38,6 +39,7 @@ impl BudgetStats {
 /// Every figure of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct LaneStats {
     /// The lane's name.
     pub name: Arc<str>,
@@ -62,6 +64,7 @@ pub struct LaneStats {
 /// Refusals by cause.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
+#[non_exhaustive]
 pub struct Refused {
     /// The queue was as long as the lane allows.
     pub queue_full: u64,
@@ -77,14 +80,22 @@ pub struct Refused {
     pub busy: u64,
     /// It would have had to wait under a deadline, without a timer.
     pub no_timer: u64,
+    /// Its drain lease had expired.
+    pub lease_expired: u64,
+    /// Its drain lease allowed no more operations.
+    pub lease_exhausted: u64,
+    /// It was long-running work.
+    pub long_running: u64,
 }
 
 impl Refused {
     /// All refusals.
     #[must_use]
     pub fn total(&self) -> u64 {
-        let Refused { queue_full, deadline, closed, too_large, zero_weight, busy, no_timer } = self;
-        queue_full + deadline + closed + too_large + zero_weight + busy + no_timer
+        let Refused { queue_full, deadline, closed, too_large, zero_weight, busy, .. } = self;
+        let Refused { no_timer, lease_expired, lease_exhausted, long_running, .. } = self;
+        let asked = queue_full + deadline + closed + too_large + zero_weight + busy;
+        asked + no_timer + lease_expired + lease_exhausted + long_running
     }
 
     pub(crate) fn count(&mut self, cause: Cause) {
@@ -96,6 +107,9 @@ impl Refused {
             Cause::ZeroWeight => &mut self.zero_weight,
             Cause::Busy => &mut self.busy,
             Cause::NoTimer => &mut self.no_timer,
+            Cause::LeaseExpired => &mut self.lease_expired,
+            Cause::LeaseExhausted => &mut self.lease_exhausted,
+            Cause::LongRunning => &mut self.long_running,
         } += 1;
     }
 }

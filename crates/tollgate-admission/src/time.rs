@@ -6,6 +6,7 @@ use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 use std::fmt;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
+use std::thread::ThreadId;
 use std::time::{Duration, Instant};
 
 /// A monotonic clock and a way to be called at a given time.
@@ -15,11 +16,10 @@ use std::time::{Duration, Instant};
 pub trait TimeSource: fmt::Debug + Send + Sync + 'static {
     /// The present. Readings that go back in time count as the latest one.
     ///
-    /// Called under a budget's lock, so it must not use a budget.
+    /// Called under the lock of a budget or a scope, so it must not use one.
     fn now(&self) -> Instant;
 
-    /// Makes sure that [`call_at`](Self::call_at) will work. Called before the first wait under a deadline, and cheap
-    /// when called again.
+    /// Makes sure that [`call_at`](Self::call_at) will work. Called before that is, and cheap when called again.
     ///
     /// # Errors
     ///
@@ -83,7 +83,8 @@ struct TimerShared {
 #[derive(Default)]
 struct Calls {
     heap: BinaryHeap<Call>,
-    /// Calls that were left by the last sweep: those to targets that are gone go once they may be half of all.
+    /// Calls that were left by the last sweep, at most those that are left now: those to targets that are gone go once
+    /// they may be half of all.
     swept: usize,
     stopped: bool,
     starting: bool,
@@ -98,6 +99,18 @@ impl Calls {
             self.heap.retain(|call| call.target.strong_count() > 0);
             self.swept = self.heap.len();
         }
+    }
+
+    fn add(&mut self, call: Call) {
+        self.heap.push(call);
+        self.sweep();
+    }
+
+    fn take(&mut self) -> Option<Call> {
+        let call = self.heap.pop();
+        // else a burst that is over would let as many calls to nobody pile up
+        self.swept = self.swept.min(self.heap.len());
+        call
     }
 }
 
@@ -144,8 +157,7 @@ impl TimeSource for ThreadTimer {
     fn call_at(&self, at: Instant, target: Weak<dyn OnTime>) {
         let mut calls = lock(&self.shared.calls);
         let sooner = calls.heap.peek().is_none_or(|first| at < first.at);
-        calls.heap.push(Call { at, target });
-        calls.sweep();
+        calls.add(Call { at, target });
         drop(calls);
         if sooner {
             self.shared.changed.notify_one();
@@ -162,7 +174,7 @@ impl TimerShared {
                 None => None,
                 Some(first) if first.at > now => Some(first.at - now),
                 Some(_) => {
-                    let call = calls.heap.pop();
+                    let call = calls.take();
                     drop(calls);
                     if let Some(target) = call.and_then(|call| call.target.upgrade()) {
                         // the other targets still need their calls
@@ -203,6 +215,7 @@ impl fmt::Debug for ThreadTimer {
 /// A clock that stands still until it is moved, for tests without sleeps.
 ///
 /// [`advance`](Self::advance) makes the calls that fall due, in order, on the calling thread, each at its own time.
+/// Advances add up, also those of several threads at once.
 ///
 /// ```
 /// use std::{sync::Arc, time::Duration};
@@ -214,11 +227,19 @@ impl fmt::Debug for ThreadTimer {
 /// assert_eq!(time.now() - before, Duration::from_secs(3600));
 /// ```
 #[derive(Debug, Clone)]
-pub struct ManualTime(Arc<Mutex<Manual>>);
+pub struct ManualTime(Arc<SharedManual>);
+
+struct SharedManual {
+    manual: Mutex<Manual>,
+    /// A call has returned.
+    returned: Condvar,
+}
 
 struct Manual {
     now: Instant,
     calls: BinaryHeap<Call>,
+    /// The thread that makes a call at this moment. The clock stands still for all others until the call has returned.
+    calling: Option<ThreadId>,
 }
 
 impl ManualTime {
@@ -229,31 +250,42 @@ impl ManualTime {
         reason = "a default clock would hide that it reads the present"
     )]
     pub fn new() -> Self {
-        ManualTime(Arc::new(Mutex::new(Manual { now: Instant::now(), calls: BinaryHeap::new() })))
+        let manual = Manual { now: Instant::now(), calls: BinaryHeap::new(), calling: None };
+        ManualTime(Arc::new(SharedManual { manual: Mutex::new(manual), returned: Condvar::new() }))
     }
 
-    /// Moves the clock and makes the calls that fall due on the way.
+    /// Moves the clock by `span` and makes the calls that fall due on the way.
+    ///
+    /// While another thread makes a call the clock stands still, so this waits for the call to return. A call may advance
+    /// the clock itself; whoever made the call then goes on from there, by what is left of its own span.
     ///
     /// # Panics
     ///
     /// When the clock would show more than an [`Instant`] can hold.
     pub fn advance(&self, span: Duration) {
-        let until = lock(&self.0).now + span;
+        let me = std::thread::current().id();
+        // what is left, not a moment to reach: others may move the clock meanwhile, and that must add up
+        let mut left = span;
         loop {
-            let mut manual = lock(&self.0);
-            match manual.calls.peek() {
-                Some(first) if first.at <= until => {
-                    manual.now = manual.now.max(first.at);
-                    let call = manual.calls.pop();
-                    drop(manual);
-                    if let Some(target) = call.and_then(|call| call.target.upgrade()) {
-                        target.on_time();
-                    }
-                }
-                _ => {
-                    manual.now = manual.now.max(until);
-                    return;
-                }
+            let mut manual = lock(&self.0.manual);
+            while manual.calling.is_some_and(|thread| thread != me) {
+                manual = self.0.returned.wait(manual).unwrap_or_else(PoisonError::into_inner);
+            }
+            let until = manual.now + left;
+            let due = manual.calls.peek().map(|first| first.at).filter(|&at| at <= until);
+            let Some(at) = due else {
+                manual.now = until;
+                return;
+            };
+            // what was asked for too late is called at once
+            let step = at.saturating_duration_since(manual.now);
+            manual.now += step;
+            left -= step;
+            let call = manual.calls.pop();
+            let _calling = Calling { time: self, outer: manual.calling.replace(me) };
+            drop(manual);
+            if let Some(target) = call.and_then(|call| call.target.upgrade()) {
+                target.on_time();
             }
         }
     }
@@ -261,28 +293,43 @@ impl ManualTime {
     /// Calls that are outstanding, those to targets that are gone included.
     #[must_use]
     pub fn pending(&self) -> usize {
-        lock(&self.0).calls.len()
+        lock(&self.0.manual).calls.len()
+    }
+}
+
+/// A call that is being made; ended by its drop, also when it panics.
+struct Calling<'a> {
+    time: &'a ManualTime,
+    /// A call on this thread from within which this one is made.
+    outer: Option<ThreadId>,
+}
+
+impl Drop for Calling<'_> {
+    fn drop(&mut self) {
+        lock(&self.time.0.manual).calling = self.outer;
+        self.time.0.returned.notify_all();
     }
 }
 
 impl TimeSource for ManualTime {
     fn now(&self) -> Instant {
-        lock(&self.0).now
+        lock(&self.0.manual).now
     }
     fn prepare(&self) -> Result<(), NoTimer> {
         Ok(())
     }
     fn call_at(&self, at: Instant, target: Weak<dyn OnTime>) {
-        lock(&self.0).calls.push(Call { at, target });
+        lock(&self.0.manual).calls.push(Call { at, target });
     }
 }
 
-impl fmt::Debug for Manual {
+impl fmt::Debug for SharedManual {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let manual = lock(&self.manual);
         f.debug_struct("Manual")
-            .field("now", &self.now)
-            .field("pending", &self.calls.len())
-            .finish()
+            .field("now", &manual.now)
+            .field("pending", &manual.calls.len())
+            .finish_non_exhaustive()
     }
 }
 
@@ -299,4 +346,30 @@ impl TimeSource for ClockOnly {
         Err(NoTimer { source: None })
     }
     fn call_at(&self, _at: Instant, _target: Weak<dyn OnTime>) {}
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Nobody;
+    impl OnTime for Nobody {
+        fn on_time(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn a_burst_of_calls_that_were_made_leaves_no_room_for_as_many_to_nobody() {
+        let (mut calls, at) = (Calls::default(), Instant::now());
+        let somebody: Arc<dyn OnTime> = Arc::new(Nobody);
+        for _ in 0..10_000 {
+            calls.add(Call { at, target: Arc::downgrade(&somebody) });
+        }
+        while calls.take().is_some() {}
+        for _ in 0..10_000 {
+            let gone: Arc<dyn OnTime> = Arc::new(Nobody);
+            calls.add(Call { at, target: Arc::downgrade(&gone) });
+        }
+        let left = calls.heap.len();
+        assert!(left < 200, "{left} calls to nobody are kept after the burst");
+    }
 }

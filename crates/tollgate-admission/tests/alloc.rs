@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::Waker;
 use std::time::Duration;
 use support::{Counter, Waiter, budget, budget_with, granted, one_lane, poll_with};
+use tollgate_admission::engine::{GroupOwner, LaneId, Request, State, Tick};
 use tollgate_admission::{Acquire, Budget, Deadline, LaneConfig};
 
 #[global_allocator]
@@ -176,4 +177,33 @@ fn taking_stats_allocates_the_same_however_many_wait() {
         counted.push(allocations(|| assert_eq!(budget.stats().lanes[0].waiting, waiting)));
     }
     assert_eq!(counted, [1, 1], "the list of lanes");
+}
+
+/// ADM-14: former deadlines are swept, or each call would leave one behind for every waiter.
+#[test]
+fn tightening_a_deadline_again_and_again_allocates_nothing() {
+    struct Nobody;
+    impl GroupOwner for Nobody {
+        fn idle(&self) {}
+        fn gone(&self, _: u64) {}
+    }
+    let _alone = alone();
+    let round = || {
+        let lane = LaneConfig::new("l").unbounded_waiting();
+        let mut state = State::new(1, vec![lane], 0).unwrap();
+        let group = state.open_group(Arc::new(Nobody), Tick::NEVER);
+        let request = Request { group: Some(group), ..Request::new(LaneId(0), 1) };
+        for waiter in 0..100 {
+            let _ = state.enter(&request, waiter, || Tick(1));
+        }
+        let mut tighten = |times: u64, latest: u64| {
+            (0..times).for_each(|n| state.tighten_group(group, Tick(latest - n), |_| {}));
+        };
+        tighten(100, u64::MAX - 1);
+        let before = counting::allocations();
+        tighten(2_000, u64::MAX - 1_000);
+        counting::allocations() - before
+    };
+    // the least of several: the test harness has a thread that allocates now and then
+    assert_eq!((0..5).map(|_| round()).min(), Some(0));
 }

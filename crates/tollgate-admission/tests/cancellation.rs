@@ -123,7 +123,7 @@ fn polling_a_completed_acquire_panics() {
 fn a_key_that_outlived_its_waiter_is_harmless() {
     let lane = LaneConfig::new("only");
     let mut state = State::new(1, vec![lane], 0).unwrap();
-    let request = Request { lane: LaneId(0), weight: 1, deadline: Tick::NEVER };
+    let request = Request::new(LaneId(0), 1);
     let now = || Tick(1);
     assert_eq!(state.enter(&request, 'a', now), Entered::Granted('a'));
     let Entered::Queued(old) = state.enter(&request, 'b', now) else { panic!("it must wait") };
@@ -145,7 +145,7 @@ fn queue(waiters: u64, with_deadlines: bool) -> (State<u64>, Vec<Key>) {
     let mut keys = Vec::new();
     for id in 0..=waiters {
         let deadline = if with_deadlines { Tick(u64::MAX - 1 - id) } else { Tick::NEVER };
-        let request = Request { lane: LaneId(0), weight: 1, deadline };
+        let request = Request { deadline, ..Request::new(LaneId(0), 1) };
         if let Entered::Queued(key) = state.enter(&request, id, now) {
             keys.push(key);
         }

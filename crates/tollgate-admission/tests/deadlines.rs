@@ -2,15 +2,16 @@
 
 mod support;
 
-use std::sync::{Arc, mpsc};
+use std::sync::{Arc, Barrier, Mutex, mpsc};
+use std::thread;
 use std::time::{Duration, Instant};
 use support::{
     HandClock, Polled, Waiter, block_on, budget, granted, one_lane, refused, without_deadlock,
 };
 use tollgate_admission::time::OnTime;
 use tollgate_admission::{
-    AcquireError, Budget, ClockOnly, Deadline, Lane, LaneConfig, ThreadTimer, TimeSource,
-    TryAcquireError,
+    AcquireError, Budget, ClockOnly, Deadline, Lane, LaneConfig, ManualTime, ThreadTimer,
+    TimeSource, TryAcquireError,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -360,6 +361,123 @@ fn calls_do_not_pile_up_behind_a_late_deadline() {
     }
 }
 
+/// ADM-8
+#[test]
+fn ever_earlier_deadlines_leave_few_calls_outstanding_and_none_is_missed() {
+    type Span = fn(u32) -> Duration;
+    let linear: Span = |n| (10_000 - n) * SECOND;
+    // of every order of magnitude, down to nanoseconds
+    let geometric: Span =
+        |n| Duration::from_nanos(10 + 2_f64.powf(53.0 - f64::from(n) / 200.0) as u64);
+    for span in [linear, geometric] {
+        let (_budget, lane, time) = one_lane(1);
+        let _permit = lane.try_acquire().unwrap();
+        let start = time.now();
+        let mut stayed = Vec::new();
+        for n in 0..10_000 {
+            let waiter = Waiter::queue(lane.acquire_until(start + span(n)));
+            if n % 1_000 == 500 {
+                stayed.push((span(n), waiter));
+            }
+            assert!(time.pending() <= 64, "{} calls are outstanding", time.pending());
+        }
+        while let Some((due, waiter)) = stayed.pop() {
+            let shown = time.now() - start;
+            time.advance(due - shown - Duration::from_nanos(1));
+            assert_eq!(waiter.wakes(), 0, "it was woken before {due:?}");
+            time.advance(Duration::from_nanos(1));
+            assert_eq!(waiter.wakes(), 1, "it was not woken at {due:?}");
+            assert!(is_deadline(&waiter.refusal()));
+            assert!(time.pending() <= 64, "{} calls are outstanding", time.pending());
+        }
+        time.advance(Duration::from_nanos(1 << 60));
+        assert_eq!(time.pending(), 0);
+    }
+}
+
+/// Lanes with a queue timeout of ten seconds, as many as are looked at one by one, and more.
+fn few_and_many_lanes() -> [(Budget, Vec<Lane>, ManualTime); 2] {
+    [4, 20].map(|count| {
+        let time = ManualTime::new();
+        let mut budget = Budget::builder().capacity(1).time(Arc::new(time.clone()));
+        let names: Vec<_> = (0..count).map(|n| format!("l{n}")).collect();
+        for name in &names {
+            budget = budget.lane(LaneConfig::new(name.as_str()).queue_timeout(10 * SECOND));
+        }
+        let budget = budget.build().unwrap();
+        let lanes = names.iter().map(|name| budget.lane(name).unwrap()).collect();
+        (budget, lanes, time)
+    })
+}
+
+/// ADM-8
+#[test]
+fn a_queue_timeout_for_which_nobody_waits_any_more_costs_one_call() {
+    for (_budget, lanes, time) in few_and_many_lanes() {
+        let permit = lanes[0].try_acquire().unwrap();
+        for lane in &lanes {
+            drop(Waiter::queue(lane.acquire()));
+        }
+        assert_eq!(time.pending(), 1);
+        // a moment that stayed in the past would have it called without end
+        let clock = time.clone();
+        without_deadlock(move || clock.advance(10 * SECOND));
+        assert_eq!(time.pending(), 0);
+        drop(permit);
+    }
+}
+
+/// ADM-8
+#[test]
+fn each_queue_timeout_is_met_at_its_own_time_though_those_before_it_left() {
+    for (budget, lanes, time) in few_and_many_lanes() {
+        let _permit = lanes[0].try_acquire().unwrap();
+        // two in each lane, a second apart; every third of those who came stays
+        let mut stayed = Vec::new();
+        for (n, lane) in lanes.iter().chain(&lanes).enumerate() {
+            let waiter = Waiter::queue(lane.acquire());
+            if n % 3 == 2 {
+                stayed.push((time.now() + 10 * SECOND, waiter));
+            }
+            if n % 4 == 3 {
+                time.advance(SECOND);
+            }
+        }
+        for (due, waiter) in stayed {
+            let left = due.saturating_duration_since(time.now());
+            if let Some(left) = left.checked_sub(Duration::from_nanos(1)) {
+                time.advance(left);
+                assert_eq!(waiter.wakes(), 0);
+                time.advance(Duration::from_nanos(1));
+            }
+            assert_eq!(waiter.wakes(), 1);
+            assert!(time.pending() <= 2, "{} calls are outstanding", time.pending());
+            assert!(is_deadline(&waiter.refusal()));
+        }
+        assert!(budget.stats().lanes.iter().all(|lane| lane.waiting == 0));
+    }
+}
+
+/// ADM-8, ADM-10
+#[test]
+fn the_queue_timeout_of_one_who_was_told_of_a_close_is_due_no_more() {
+    for (_budget, lanes, time) in few_and_many_lanes() {
+        let _permit = lanes[0].try_acquire().unwrap();
+        let told = Waiter::queue(lanes[1].acquire());
+        time.advance(SECOND);
+        let stays = Waiter::queue(lanes[2].acquire());
+        lanes[1].close();
+        let clock = time.clone();
+        without_deadlock(move || clock.advance(9 * SECOND));
+        assert_eq!((told.wakes(), stays.wakes()), (1, 0));
+        time.advance(SECOND);
+        assert_eq!(stays.wakes(), 1);
+        assert_eq!(time.pending(), 0);
+        assert!(matches!(told.refusal(), AcquireError::Closed { .. }));
+        assert!(is_deadline(&stays.refusal()));
+    }
+}
+
 /// ADM-8, ADM-11
 #[test]
 fn a_queue_timeout_that_comes_with_a_resize_ends_waits_that_are_under_way() {
@@ -493,7 +611,7 @@ fn the_thread_of_a_timer_ends_with_it() {
     // it names itself once it runs
     without_deadlock(|| {
         while !runs("timer-ends") {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     });
     let (target, _called) = called();
@@ -501,7 +619,7 @@ fn the_thread_of_a_timer_ends_with_it() {
     drop(timer);
     without_deadlock(|| {
         while runs("timer-ends") {
-            std::thread::yield_now();
+            thread::yield_now();
         }
     });
 }
@@ -512,7 +630,7 @@ fn one_timer_serves_deadlines_in_every_order_and_several_budgets() {
     let timer = Arc::new(ThreadTimer::new("test-timer"));
     let waits = [30, 10, 20].map(|millis| {
         let timer = Arc::clone(&timer);
-        std::thread::spawn(move || {
+        thread::spawn(move || {
             let budget = Budget::builder().capacity(1).lane(LaneConfig::new("l")).time(timer);
             let budget = budget.build().unwrap();
             let lane = budget.lane("l").unwrap();
@@ -575,4 +693,86 @@ fn manual_time_makes_the_calls_that_fall_due_each_at_its_own_time() {
     assert!(waiters.iter().all(|waiter| waiter.wakes() == 1));
     assert_eq!(time.now(), start + 10 * SECOND);
     assert_eq!(budget.stats().lanes[0].refused.deadline, 3);
+}
+
+/// When a call was due, and what the clock showed meanwhile.
+type Seen = (Instant, [Instant; 2]);
+
+/// Writes down what a clock shows when its call comes, and again after others had the chance to move it.
+struct Witness {
+    time: ManualTime,
+    due: Instant,
+    seen: Arc<Mutex<Vec<Seen>>>,
+}
+
+impl OnTime for Witness {
+    fn on_time(self: Arc<Self>) {
+        let first = self.time.now();
+        // makes the other call that is due at this time, from within this one
+        self.time.advance(Duration::ZERO);
+        thread::yield_now();
+        self.seen.lock().unwrap().push((self.due, [first, self.time.now()]));
+    }
+}
+
+/// ADM-8
+#[test]
+fn advances_of_several_threads_add_up_and_each_call_still_comes_at_its_own_time() {
+    const THREADS: u32 = 4;
+    const TIMES: u32 = 1_000;
+    const STEP: Duration = Duration::from_millis(3);
+    let time = ManualTime::new();
+    let start = time.now();
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let targets: Vec<_> = (1..=THREADS * TIMES)
+        .map(|n| {
+            let due = start + n.div_ceil(2) * Duration::from_millis(4);
+            let witness = Arc::new(Witness { time: time.clone(), due, seen: Arc::clone(&seen) });
+            let target: Arc<dyn OnTime> = witness;
+            time.call_at(due, Arc::downgrade(&target));
+            target
+        })
+        .collect();
+    let begin = Barrier::new(THREADS as usize);
+    thread::scope(|scope| {
+        for _ in 0..THREADS {
+            scope.spawn(|| {
+                begin.wait();
+                for _ in 0..TIMES {
+                    time.advance(STEP);
+                }
+            });
+        }
+    });
+    assert_eq!(time.now(), start + THREADS * TIMES * STEP);
+    let seen = seen.lock().unwrap();
+    assert_eq!(seen.len(), targets.len());
+    assert!(seen.is_sorted_by_key(|(due, _)| *due), "in order");
+    for (due, shown) in seen.iter() {
+        assert_eq!(shown, &[*due; 2], "the clock stands still while a call is made");
+    }
+}
+
+/// Advances the clock when its call comes.
+struct Pusher(ManualTime);
+
+impl OnTime for Pusher {
+    fn on_time(self: Arc<Self>) {
+        self.0.advance(5 * SECOND);
+    }
+}
+
+/// ADM-8
+#[test]
+fn an_advance_from_within_a_call_adds_up_with_the_one_that_made_the_call() {
+    let (_budget, lane, time) = one_lane(1);
+    let _permit = lane.try_acquire().unwrap();
+    let start = time.now();
+    let waiter = Waiter::queue(lane.acquire_until(start + 14 * SECOND));
+    let pusher: Arc<dyn OnTime> = Arc::new(Pusher(time.clone()));
+    time.call_at(start + 2 * SECOND, Arc::downgrade(&pusher));
+    let clock = time.clone();
+    without_deadlock(move || clock.advance(9 * SECOND));
+    assert_eq!(time.now(), start + 14 * SECOND);
+    assert_eq!(waiter.wakes(), 1);
 }

@@ -5,13 +5,15 @@ mod support;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::{Poll, Waker};
+use std::time::Duration;
 use support::Polled;
 use tollgate_admission::engine::{
-    self, Cause, Engine, Entered, LaneId, Mutex, Outcome, Request, Resizable, Settled, State, Tick,
-    WakeList,
+    self, Attempt, Bound, Cause, Engine, Entered, GroupOwner, GroupStats, LaneId, Mutex, Outcome,
+    Request, Resizable, Settled, State, Tick, Told, WakeList,
 };
 use tollgate_admission::{
-    AcquireError, BuildError, Closed, Deadline, LaneConfig, NoTimer, Resize, TryAcquireError,
+    AcquireError, BuildError, Closed, Deadline, LaneConfig, ManualTime, NoTimer, Resize, Scope,
+    TryAcquireError,
 };
 
 /// What waits.
@@ -44,7 +46,7 @@ impl Shop {
     }
 
     fn enter(&self, job: &'static str, weight: u64) {
-        let request = Request { lane: LANE, weight, deadline: Tick::NEVER };
+        let request = Request::new(LANE, weight);
         let now = || self.now();
         let entered = self.with(|state| state.enter(&request, Waiter::Job(job), now));
         match entered {
@@ -59,7 +61,7 @@ impl Shop {
         let started = inner.started.iter().position(|&(name, _)| name == job);
         let (_, weight) = inner.started.remove(started.expect("it was started"));
         drop(inner);
-        self.with(|state| state.release(LANE, weight, || self.now()));
+        self.with(|state| state.release(&Request::new(LANE, weight).claim(), || self.now()));
     }
 
     fn started(&self) -> Vec<&'static str> {
@@ -104,8 +106,10 @@ impl Engine for Shop {
                 None => unreachable!("nobody takes a waiter and leaves its place"),
             }
         }
+        let told: Vec<_> = std::iter::from_fn(|| inner.state.next_told()).collect();
         drop(guard);
         wakes.wake_all();
+        told.into_iter().for_each(Told::tell);
         result
     }
 
@@ -123,7 +127,7 @@ impl Engine for Shop {
 }
 
 fn request(weight: u64) -> Request {
-    Request { lane: LANE, weight, deadline: Tick::NEVER }
+    Request::new(LANE, weight)
 }
 
 /// ADM-3, ADM-5
@@ -150,10 +154,10 @@ fn jobs_and_acquires_wait_in_one_queue_in_the_order_in_which_they_came() {
 fn a_permit_that_is_disarmed_and_adopted_comes_back_once() {
     let shop = Shop::new(3, 0);
     let permit = engine::try_acquire(&shop, request(2)).unwrap();
-    assert_eq!((permit.weight(), permit.lane()), (2, LANE));
-    let (owner, lane, weight) = permit.disarm();
-    assert_eq!((lane, weight, owner.with(|state| state.out())), (LANE, 2, 2));
-    let adopted = engine::Permit::adopt(owner, lane, weight);
+    assert_eq!((permit.weight(), permit.claim().lane), (2, LANE));
+    let (owner, claim, _) = permit.disarm();
+    assert_eq!((claim.lane, claim.weight, owner.with(|state| state.out())), (LANE, 2, 2));
+    let adopted = engine::Permit::adopt(owner, claim, None);
     assert!(Arc::ptr_eq(adopted.engine(), &shop));
     drop(adopted);
     assert_eq!(shop.with(|state| state.out()), 0);
@@ -233,7 +237,7 @@ fn a_settled_waiter_that_is_not_taken_stays_until_it_is_collected() {
     assert!(matches!(state.enter(&request(1), 'a', now), Entered::Granted('a')));
     let Entered::Queued(key) = state.enter(&request(1), 'b', now) else { panic!("it must wait") };
     assert!(!state.has_settled());
-    state.release(LANE, 1, now);
+    state.release(&Request::new(LANE, 1).claim(), now);
     assert!(state.has_settled());
     let told = state.announce().as_ref().map(Settled::key);
     assert_eq!(told, Some(key));
@@ -241,6 +245,114 @@ fn a_settled_waiter_that_is_not_taken_stays_until_it_is_collected() {
     assert_eq!(state.waiter_mut(key), Some(&mut 'b'));
     assert_eq!(state.collect(key), Some((Outcome::Granted, Some('b'))));
     assert_eq!((state.collect(key), state.waiter_mut(key)), (None, None));
-    state.release(LANE, 1, now);
+    state.release(&Request::new(LANE, 1).claim(), now);
     assert_eq!(state.out(), 0);
+}
+
+/// ADM-8
+#[test]
+fn a_clock_that_shows_the_end_of_time_ends_timed_waits_and_no_others() {
+    for lanes in [2, 12] {
+        let untimed = LaneConfig::new("untimed");
+        let timed = (1..lanes)
+            .map(|n| LaneConfig::new(format!("l{n}")).queue_timeout(Duration::from_secs(1)));
+        let mut state = State::new(1, std::iter::once(untimed).chain(timed).collect(), 0).unwrap();
+        let now = || Tick(1);
+        assert!(matches!(state.enter(&request(1), (), now), Entered::Granted(())));
+        assert!(matches!(state.enter(&request(1), (), now), Entered::Queued(_)));
+        let other = Request { lane: LaneId(1), ..request(1) };
+        assert!(matches!(state.enter(&other, (), now), Entered::Queued(_)));
+        state.advance(Tick::NEVER);
+        assert_eq!((state.waiting(), state.next_deadline()), (1, Tick::NEVER));
+        let told = state.next_settled().map(|(_, outcome)| outcome);
+        assert_eq!(told, Some(Outcome::Refused(Cause::Deadline)));
+    }
+}
+
+/// What the owner of a group was told.
+#[derive(Debug, Default)]
+struct Heard(std::sync::Mutex<Vec<String>>);
+
+impl GroupOwner for Heard {
+    fn idle(&self) {
+        self.0.lock().unwrap().push("idle".into());
+    }
+    fn gone(&self, refused: u64) {
+        self.0.lock().unwrap().push(format!("gone, {refused} refused"));
+    }
+}
+
+/// ADM-14
+#[test]
+fn a_group_that_is_gone_admits_nothing_and_its_place_is_given_to_another() {
+    let mut state = State::new(2, vec![LaneConfig::new("only")], 0).unwrap();
+    let heard = Arc::<Heard>::default();
+    let told = |state: &mut State<u32>| {
+        while let Some(told) = state.next_told() {
+            told.tell();
+        }
+        std::mem::take(&mut *heard.0.lock().unwrap())
+    };
+    let owner = || Arc::clone(&heard) as Arc<dyn GroupOwner>;
+    let old = state.open_group(owner(), Tick::NEVER);
+    let request = Request { group: Some(old), ..Request::new(LaneId(0), 1) };
+    assert_eq!(state.try_acquire(&request, || Tick(1)), Attempt::Granted);
+    state.close_group(old, false);
+    state.let_go(old);
+    assert!(told(&mut state).is_empty(), "its permit is out");
+    let closed = Attempt::Refused(Cause::Closed(Closed::Scope));
+    assert_eq!(state.try_acquire(&request, || Tick(1)), closed);
+    state.release(&request.claim(), || Tick(1));
+    assert_eq!(told(&mut state), ["gone, 1 refused"]);
+
+    let new = state.open_group(owner(), Tick::NEVER);
+    assert_ne!(old, new);
+    assert_eq!(state.try_acquire(&request, || Tick(1)), closed);
+    // calls on the old one do nothing to the new one
+    state.tighten_group(old, Tick(1), |_| ());
+    state.close_group(old, true);
+    state.let_go(old);
+    state.join(old);
+    let request = Request { group: Some(new), ..request };
+    assert_eq!(state.try_acquire(&request, || Tick(1)), Attempt::Granted);
+    assert_eq!(state.group_stats(new), GroupStats { waiting: 0, out: 1, refused: 0 });
+    assert_eq!(state.group_stats(old), GroupStats::default());
+    state.release(&request.claim(), || Tick(1));
+    assert!(told(&mut state).is_empty(), "it is open");
+    state.close_group(new, false);
+    assert_eq!(told(&mut state), ["idle"]);
+    state.close_group(new, true);
+    assert!(told(&mut state).is_empty(), "told once");
+    state.let_go(new);
+    assert_eq!(told(&mut state), ["gone, 0 refused"]);
+}
+
+/// ADM-14
+#[test]
+fn a_scope_owns_what_is_in_an_engine_of_any_kind() {
+    let shop = Shop::new(1, 9);
+    let scope = Scope::root_by("root", Arc::new(ManualTime::new()));
+    let bound = Bound::new(&shop, &scope, "shop".into());
+    let request = Request { group: Some(bound.group()), ..request(1) };
+    let permit = engine::try_acquire(&shop, request).unwrap();
+    let mut acquire = Polled::new(engine::Acquire::new(Arc::clone(&shop), request));
+    assert!(acquire.poll().is_pending());
+    let queued = shop.with(|state| state.enter(&request, Waiter::Job("queued"), || Tick(1)));
+    assert!(matches!(queued, Entered::Queued(_)));
+    let of_nobody = engine::Acquire::new(Arc::clone(&shop), self::request(1));
+    let mut of_nobody = Polled::new(of_nobody);
+    assert!(of_nobody.poll().is_pending());
+    scope.close();
+    assert_eq!((acquire.wakes(), of_nobody.wakes()), (1, 0));
+    assert_eq!(shop.inner.lock().refused, [("queued", Cause::Closed(Closed::Scope))]);
+    assert!(matches!(acquire.poll(), Poll::Ready(Err(AcquireError::Closed { .. }))));
+    let report = scope.report();
+    let member = &report.nodes[0].members[0];
+    assert_eq!((&*member.name, member.permits, member.waiting), ("shop", 1, 0));
+    assert_eq!((report.complete, report.refused), (false, 2));
+    drop(bound);
+    assert!(!scope.report().complete);
+    drop(permit);
+    assert!(scope.report().complete);
+    assert!(matches!(of_nobody.poll(), Poll::Ready(Ok(_))));
 }

@@ -32,7 +32,7 @@ fn every_figure_of_a_lane_is_shown() {
     assert_eq!((files.admitted, files.refused), (1, Refused::default()));
     let busy = stats.lane("busy").unwrap();
     assert_eq!((busy.running, busy.borrowed, busy.waiting, busy.oldest_wait), (2, 1, 0, None));
-    assert_eq!(busy.refused, Refused { busy: 1, ..Refused::default() });
+    assert_eq!((busy.refused.busy, busy.refused.total()), (1, 1));
     assert_eq!(stats.lane("nobody"), None);
 
     drop(file);
@@ -97,9 +97,8 @@ fn the_lack_of_a_timer_is_a_cause_of_its_own() {
     let lane = budget.lane("l").unwrap();
     let _permit = granted(lane.acquire());
     refused(lane.acquire_until(Deadline::after(SECOND)));
-    let expected = Refused { no_timer: 1, ..Refused::default() };
-    assert_eq!(budget.stats().lanes[0].refused, expected);
-    assert_eq!(expected.total(), 1);
+    let refused = budget.stats().lanes[0].refused;
+    assert_eq!((refused.no_timer, refused.total()), (1, 1));
 }
 
 /// ADM-12, ADM-2

@@ -23,23 +23,25 @@
 use crate::context::JobContext;
 use crate::core::Core;
 use crate::error::{Panic, RunError};
-use crate::job::{JobId, JobKind, JobName};
 use crate::sync::{AtomicU8, AtomicU64, Mutex, Ordering};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::task::{Poll, Waker};
 use tokio_util::sync::CancellationToken;
-use tollgate_admission::AcquireError;
-use tollgate_admission::engine::{LaneId, Tick};
+use tollgate_admission::engine::{Claim, GroupId, LaneId, Request, Tick};
+use tollgate_admission::{AcquireError, JobId, JobKind, JobName};
 
 /// What the pool knows about a job, apart from what it does.
 pub(crate) struct Header {
     pub(crate) name: JobName,
     pub(crate) kind: JobKind,
-    pub(crate) lane: LaneId,
-    pub(crate) weight: u64,
-    /// The caller's.
-    pub(crate) deadline: Tick,
+    // the parts of its claim one by one, so that there is no hole between them
+    lane: LaneId,
+    weight: u64,
+    group: Option<GroupId>,
+    /// The earliest of all that count for it so far: the caller's, its scope's, its lease's, and once it has started the
+    /// end of its lane's task timeout. Only ever made earlier, under the pool's lock.
+    deadline: AtomicU64,
     pub(crate) cancel: Cancel,
     /// Written once, under the pool's lock, when the job is accepted; 0 before.
     id: AtomicU64,
@@ -58,30 +60,56 @@ pub(crate) const STARTED: u8 = 8;
 pub(crate) const UNWATCHED: u8 = 16;
 /// It was cancelled, or whoever waited has left, before it started: it is not to start.
 pub(crate) const UNWANTED: u8 = 32;
+/// It came under a drain lease.
+const LEASED: u8 = 64;
 
 impl Header {
-    pub(crate) fn new(
-        name: JobName,
-        kind: JobKind,
-        lane: LaneId,
-        weight: u64,
-        deadline: Tick,
-    ) -> Self {
+    pub(crate) fn new(name: JobName, kind: JobKind, request: &Request) -> Self {
         Header {
             name,
             kind,
-            lane,
-            weight,
-            deadline,
+            lane: request.lane,
+            weight: request.weight,
+            group: request.group,
+            deadline: AtomicU64::new(request.deadline.0),
             cancel: Cancel::new(),
             id: AtomicU64::new(0),
-            flags: AtomicU8::new(0),
+            flags: AtomicU8::new(if request.leased { LEASED } else { 0 }),
         }
     }
 
-    // Relaxed, here and for the flags: each is read for reports, or by a thread that got the job through a lock
+    pub(crate) fn lane(&self) -> LaneId {
+        self.lane
+    }
+    /// The group of its scope, if it has one.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        self.group
+    }
+    /// What its permit takes.
+    pub(crate) fn claim(&self) -> Claim {
+        Claim { lane: self.lane, weight: self.weight, group: self.group }
+    }
+    pub(crate) fn is_leased(&self) -> bool {
+        self.flags() & LEASED != 0
+    }
+    /// What it asks, or has asked, of its lane.
+    pub(crate) fn request(&self) -> Request {
+        let (group, deadline, leased) = (self.group, self.deadline(), self.is_leased());
+        Request { deadline, group, leased, ..Request::new(self.lane, self.weight) }
+    }
+    pub(crate) fn deadline(&self) -> Tick {
+        Tick(self.deadline.load(Ordering::Relaxed))
+    }
+    /// Makes the deadline earlier. Only under the pool's lock: one at a time.
+    pub(crate) fn tighten(&self, deadline: Tick) {
+        if deadline < self.deadline() {
+            self.deadline.store(deadline.0, Ordering::Relaxed);
+        }
+    }
+
+    // Relaxed, here and for the others: each is read for reports, or by a thread that got the job through a lock
     pub(crate) fn id(&self) -> JobId {
-        JobId(self.id.load(Ordering::Relaxed))
+        JobId::new(self.id.load(Ordering::Relaxed))
     }
     pub(crate) fn set_id(&self, id: u64) {
         self.id.store(id, Ordering::Relaxed);
@@ -141,14 +169,21 @@ pub(crate) enum Ending {
     Expired,
 }
 
+impl Ending {
+    /// Whether the closure had started.
+    pub(crate) fn has_run(self) -> bool {
+        matches!(self, Ending::Finished | Ending::Panicked)
+    }
+}
+
 /// What the pool can do with a job, whatever it computes.
 pub(crate) trait Job: Send + Sync {
     fn header(&self) -> &Header;
 
     /// Runs the closure, on the calling thread. `between` is called once: after the captures, and a result that nobody
-    /// claims, are gone, and before the result can be seen. That is where the permit goes home. A `deadline` of
-    /// [`Tick::ZERO`] means that the job has expired: it is refused instead.
-    fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending));
+    /// claims, are gone, and before the result can be seen. That is where the permit goes home. One that has `expired` is
+    /// refused instead.
+    fn run(&self, core: &Arc<Core>, expired: bool, between: &mut dyn FnMut(Ending));
 
     /// It will not run, for `error`: tells its watcher. The closure stays until the watcher or [`reap`](Self::reap) comes
     /// for it. With `held`, its permit is still out, and returns then.
@@ -324,8 +359,9 @@ pub(crate) fn quietly<T>(call: impl FnOnce() -> T) -> Option<T> {
 /// Drops what is the user's where a panic must not spread.
 pub(crate) fn drop_quietly<T>(value: T) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(|| drop(value))) {
-        // dropping this one could panic again
-        std::mem::forget(payload);
+        // a payload's drop may panic in its turn; the payload of that is one too many
+        let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));
+        dropped.unwrap_or_else(std::mem::forget);
     }
 }
 
@@ -404,9 +440,7 @@ impl<F> RefusedJob<F> {
     fn end(self, core: &Core, header: &Header) -> RunError {
         drop_quietly(self.closure);
         drop_quietly(self.diagnostics);
-        if self.held {
-            core.return_permit(header);
-        }
+        core.part(header, self.held);
         *self.error
     }
 }
@@ -420,17 +454,17 @@ where
         &self.header
     }
 
-    fn run(&self, core: &Arc<Core>, deadline: Tick, between: &mut dyn FnMut(Ending)) {
+    fn run(&self, core: &Arc<Core>, expired: bool, between: &mut dyn FnMut(Ending)) {
         let mut phase = self.phase.lock();
         let (closure, diagnostics) = match std::mem::replace(&mut *phase, Phase::gone()) {
             Phase::Queued { closure, diagnostics, waker, watched }
-                if deadline == Tick::ZERO || self.header.flags() & EXPIRED != 0 =>
+                if expired || self.header.flags() & EXPIRED != 0 =>
             {
                 *phase = Phase::Gone { waker, watched };
                 drop(phase);
                 drop_quietly((closure, diagnostics));
                 between(Ending::Expired);
-                let lane = Arc::clone(core.lane_name(self.header.lane));
+                let lane = Arc::clone(core.lane_name(self.header.lane()));
                 return self.deliver(Err(RunError::Refused(AcquireError::Deadline { lane })));
             }
             Phase::Queued { closure, diagnostics, waker, watched } if self.is_unwanted() => {
@@ -449,7 +483,7 @@ where
             _ => unreachable!("whoever takes a job out of the pool is the only one to end it"),
         };
         drop(phase);
-        let context = JobContext { core, header: &self.header, deadline };
+        let context = JobContext { core, header: &self.header };
         // the captures go with the call, on return as on a panic
         let call = || catch_unwind(AssertUnwindSafe(|| closure(&context)));
         // the outer one is for a subscriber that panics when the span is entered or left

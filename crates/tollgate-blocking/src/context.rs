@@ -1,12 +1,11 @@
 use crate::cell::Header;
 use crate::core::Core;
 use crate::error::Cancelled;
-use crate::job::{JobId, JobKind};
 use std::fmt;
 use std::sync::Arc;
 use tokio_util::sync::CancellationToken;
-use tollgate_admission::Deadline;
 use tollgate_admission::engine::{Engine, Tick};
+use tollgate_admission::{Deadline, JobId, JobKind};
 
 /// What a closure may know about the job that it is, and whether it should go on.
 ///
@@ -38,7 +37,6 @@ use tollgate_admission::engine::{Engine, Tick};
 pub struct JobContext<'a> {
     pub(crate) core: &'a Arc<Core>,
     pub(crate) header: &'a Header,
-    pub(crate) deadline: Tick,
 }
 
 impl JobContext<'_> {
@@ -63,13 +61,14 @@ impl JobContext<'_> {
     /// The lane whose permit it runs under.
     #[must_use]
     pub fn lane(&self) -> &str {
-        self.core.lane_name(self.header.lane)
+        self.core.lane_name(self.header.lane())
     }
 
-    /// When its time is up: the earliest of the caller's deadline and the end of the lane's task timeout.
+    /// When its time is up: the earliest of the caller's deadline, that of its scope and its lease, and the end of the
+    /// lane's task timeout. It may become earlier while the job runs.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
-        self.core.deadline(self.deadline)
+        self.core.deadline(self.header.deadline())
     }
 
     /// Whether somebody asked it to stop, or its time was up and it was told so. Cheap: one atomic load.
@@ -90,7 +89,8 @@ impl JobContext<'_> {
     ///
     /// [`Cancelled`] when the job was asked to stop or its deadline has passed.
     pub fn checkpoint(&self) -> Result<(), Cancelled> {
-        if self.deadline != Tick::NEVER && self.core.now() >= self.deadline {
+        let deadline = self.header.deadline();
+        if deadline != Tick::NEVER && self.core.now() >= deadline {
             return Err(Cancelled::Deadline);
         }
         if self.is_cancelled() { Err(Cancelled::Requested) } else { Ok(()) }

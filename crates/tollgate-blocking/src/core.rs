@@ -29,19 +29,22 @@ use crate::stats::{JobCounts, LaneJobs};
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Thread};
 use crate::thread::Threads;
 use crossbeam_utils::CachePadded;
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
+use std::fmt;
 use std::io;
 use std::mem;
 use std::ops::Deref;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tollgate_admission::engine::{
-    Alarm, Attempt, Cause, Engine, Entered, Key, LaneId, Outcome, Request, State, Status, Tick,
-    WakeList, WakerSet,
+    Alarm, Attempt, Bound, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef, Member,
+    Membership, Operation, Outcome, Request, State, Status, Tick, Told, WakeList, WakerSet,
 };
 use tollgate_admission::time::OnTime;
-use tollgate_admission::{Closed, Deadline, NoTimer, TimeSource};
+use tollgate_admission::{
+    AcquireError, Closed, Deadline, JobId, JobInfo, JobKind, NoTimer, Scope, TimeSource,
+};
 
 /// What waits for a permit of a pool.
 pub(crate) enum Waiter {
@@ -63,7 +66,6 @@ pub(crate) struct Running {
     pub(crate) job: Arc<dyn Job>,
     pub(crate) started: Tick,
     pub(crate) waited: Duration,
-    pub(crate) deadline: Tick,
     /// Its time is up, and it was told so.
     timed_out: bool,
     /// It is among those that started: its time was not up when the worker got it.
@@ -158,6 +160,32 @@ pub(crate) struct Inner {
     refusing: usize,
     /// Somebody is ending all of them.
     reaped: bool,
+    /// What jobs under a drain lease have of it, by id.
+    operations: HashMap<JobId, Operation>,
+    /// Kinds of jobs seen so far: their places, from 1, are their classes in the state.
+    pub(crate) kinds: Vec<JobKind>,
+    /// The scope that the pool's threads belong to.
+    attached: Option<Attached>,
+}
+
+/// The place of a whole pool in a scope.
+struct Attached {
+    membership: Arc<Membership>,
+    /// The scope was told that the pool is quiet.
+    told: bool,
+    /// Numbers what the scope is told. It is told outside the lock, and so maybe in another order.
+    news: u64,
+    /// Submissions under way that are under a lease: whatever the pool has, it is not quiet.
+    pins: usize,
+}
+
+/// What a pool that is attached to a scope has of it.
+pub(crate) struct Whole {
+    /// For all its work, but what belongs to another scope.
+    pub(crate) group: GroupId,
+    pub(crate) scope: Scope,
+    /// What the scope knows the pool by, and does not keep.
+    pub(crate) _member: Arc<dyn Member>,
 }
 
 /// A pool, shared by its handles, its workers and whoever waits for a result.
@@ -174,6 +202,9 @@ pub(crate) struct Core {
     pub(crate) keep_alive: Duration,
     pub(crate) spans: bool,
     pub(crate) owner: Owner,
+    /// Jobs that run for as long as their service does are in their place here.
+    pub(crate) dedicated: bool,
+    pub(crate) whole: OnceLock<Whole>,
     pub(crate) me: Weak<Core>,
 }
 
@@ -187,13 +218,55 @@ pub(crate) enum Link {
     Direct(Arc<Core>),
 }
 
-/// The core, behind an executor's own count.
-pub(crate) struct ExecutorsOwn(Arc<Core>);
+/// The core, behind an executor's own count, and the scope that the executor is for.
+pub(crate) struct ExecutorsOwn {
+    core: Arc<Core>,
+    bound: Option<Arc<Bound<Core>>>,
+}
 
 impl Link {
     /// For one executor.
     pub(crate) fn for_executor(core: &Arc<Core>) -> Self {
-        Link::Executor(Arc::new(ExecutorsOwn(Arc::clone(core))))
+        Link::Executor(Arc::new(ExecutorsOwn { core: Arc::clone(core), bound: None }))
+    }
+
+    /// For one executor, whose jobs belong to a scope.
+    pub(crate) fn for_scope(bound: Arc<Bound<Core>>) -> Self {
+        let core = Arc::clone(bound.engine());
+        Link::Executor(Arc::new(ExecutorsOwn { core, bound: Some(bound) }))
+    }
+
+    /// Another one, with a count of its own.
+    pub(crate) fn renewed(&self) -> Self {
+        match self {
+            Link::Executor(own) => match &own.bound {
+                Some(bound) => Link::for_scope(Arc::clone(bound)),
+                None => Link::for_executor(&own.core),
+            },
+            Link::Direct(core) => Link::for_executor(core),
+        }
+    }
+
+    /// The group of the jobs that come this way: that of the scope they are bound to, else that of the whole pool.
+    pub(crate) fn group(&self) -> Option<GroupId> {
+        match self {
+            Link::Executor(own) if let Some(bound) = &own.bound => Some(bound.group()),
+            _ => self.whole.get().map(|whole| whole.group),
+        }
+    }
+
+    /// The scope of the jobs that come this way.
+    pub(crate) fn scope(&self) -> Option<&Scope> {
+        match self {
+            Link::Executor(own) if let Some(bound) = &own.bound => Some(bound.scope()),
+            _ => self.whole.get().map(|whole| &whole.scope),
+        }
+    }
+}
+
+impl fmt::Debug for Link {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Link").field("group", &self.group()).finish_non_exhaustive()
     }
 }
 
@@ -203,7 +276,7 @@ impl Deref for Link {
     #[inline]
     fn deref(&self) -> &Arc<Core> {
         match self {
-            Link::Executor(own) => &own.0,
+            Link::Executor(own) => &own.core,
             Link::Direct(core) => core,
         }
     }
@@ -216,6 +289,8 @@ pub(crate) struct After {
     /// What is not done for every job, in order.
     errands: Vec<Errand>,
     refused: Vec<Refusal>,
+    /// What scopes are to be told.
+    told: Vec<Told>,
     unpark: Option<Thread>,
     start: Option<usize>,
     /// The earliest moment, besides the state's own, at which time has to be looked at.
@@ -286,7 +361,7 @@ impl Inner {
             match outcome {
                 Outcome::Granted => self.make_ready(job, since, false, after),
                 Outcome::Refused(cause) => {
-                    let error = self.state.acquire_error(&request_of(&*job), cause);
+                    let error = self.state.acquire_error(&job.header().request(), cause);
                     self.refuse(job, RunError::Refused(error), false, after);
                 }
             }
@@ -297,6 +372,10 @@ impl Inner {
     #[cold]
     fn refuse(&mut self, job: Arc<dyn Job>, error: RunError, held: bool, after: &mut After) {
         self.refusing += 1;
+        if let (false, Some(group)) = (held, job.header().group()) {
+            // it leaves its scope when its captures are gone
+            self.state.join(group);
+        }
         after.refused.push(Refusal { job, error, held });
     }
 
@@ -304,23 +383,43 @@ impl Inner {
     #[inline]
     fn make_ready(&mut self, job: Arc<dyn Job>, since: Tick, held: bool, after: &mut After) {
         // the lane's queue timeout is for the wait that is over now; the caller's deadline is for the start
-        after.due_at(job.header().deadline);
+        after.due_at(job.header().deadline());
         self.ready.push_back(Ready { job, since, held });
     }
 
     /// Takes jobs that have waited for a worker for too long out of `ready`, to be refused.
     fn refuse_overdue(&mut self, now: Tick, after: &mut After) {
         for entry in mem::take(&mut self.ready) {
-            let deadline = entry.job.header().deadline;
+            let deadline = entry.job.header().deadline();
             if deadline > now {
                 after.due_at(deadline);
                 self.ready.push_back(entry);
                 continue;
             }
-            let request = request_of(&*entry.job);
+            let request = entry.job.header().request();
             self.state.count_refusal(request.lane, Cause::Deadline);
             let error = self.state.acquire_error(&request, Cause::Deadline);
             self.refuse(entry.job, RunError::Refused(error), true, after);
+        }
+    }
+
+    /// Refuses what has waited too long, and tells those that run for too long.
+    pub(crate) fn end_overdue(&mut self, now: Tick, after: &mut After) {
+        self.state.advance(now);
+        self.refuse_overdue(now, after);
+        for running in self.workers.iter_mut().flat_map(|worker| &mut worker.running) {
+            if running.timed_out || !running.counted {
+                continue;
+            }
+            let header = running.job.header();
+            if header.deadline() > now {
+                after.due_at(header.deadline());
+                continue;
+            }
+            running.timed_out = true;
+            let ran = now.since(running.started);
+            let error = RunError::TimedOut { id: header.id(), ran };
+            after.errands.push(Errand::TimeOut(Arc::clone(&running.job), error));
         }
     }
 
@@ -370,8 +469,8 @@ impl Inner {
     #[inline]
     fn arm(&mut self, after: &mut After) {
         let due = self.state.next_deadline().min(after.due.take().unwrap_or(Tick::NEVER));
-        if self.alarm.arm(due) {
-            after.arm = Some(due);
+        if let Some(at) = self.alarm.ask(due, self.state.latest()) {
+            after.arm = Some(at);
         }
     }
 
@@ -391,10 +490,14 @@ impl Inner {
         self.vacant.push(id);
         if self.threads == 0 {
             let source = Arc::new(error);
-            self.take_back_ready(true, after, |inner, job| {
-                inner.lanes[job.header().lane.0 as usize].counts.no_thread += 1;
-                RunError::NoThread { source: Arc::clone(&source) }
-            });
+            self.take_back_ready(
+                |_| true,
+                after,
+                |inner, job| {
+                    inner.lanes[job.header().lane().0 as usize].counts.no_thread += 1;
+                    RunError::NoThread { source: Arc::clone(&source) }
+                },
+            );
         }
     }
 
@@ -419,31 +522,71 @@ impl Inner {
         for running in self.workers.iter().flat_map(|worker| &worker.running) {
             let header = running.job.header();
             let started = header.flags() & STARTED != 0;
-            lanes[header.lane.0 as usize].counts.started += u64::from(started);
+            lanes[header.lane().0 as usize].counts.started += u64::from(started);
         }
         lanes
     }
 
-    fn next_id(&mut self) -> u64 {
+    /// The class of jobs of this kind; that of acquires is 0.
+    #[inline]
+    fn class_of(&mut self, kind: JobKind) -> u16 {
+        let known = self.kinds.iter().position(|&known| known == kind);
+        let place = known.unwrap_or_else(|| {
+            // whoever makes up kinds without end finds them counted with the last
+            if self.kinds.len() < usize::from(u16::MAX) {
+                self.kinds.push(kind);
+            }
+            self.kinds.len() - 1
+        });
+        place as u16 + 1
+    }
+
+    /// Gives a job its id, and the operation that it is; returns its class.
+    fn register(&mut self, job: &dyn Job, operation: Option<Operation>) -> u16 {
         self.jobs += 1;
-        self.jobs
+        job.header().set_id(self.jobs);
+        if let Some(operation) = operation {
+            self.operations.insert(job.header().id(), operation);
+        }
+        self.class_of(job.header().kind)
+    }
+
+    /// The operation that a job was, to be dropped outside the lock.
+    #[inline]
+    fn take_operation(&mut self, header: &Header, started: bool) -> Option<Operation> {
+        if !header.is_leased() {
+            return None;
+        }
+        let mut operation = self.operations.remove(&header.id())?;
+        if started {
+            operation.start();
+        }
+        Some(operation)
     }
 
     /// Takes admitted jobs that have not started out of `ready`, to be refused and give back their permits.
     fn take_back_ready(
         &mut self,
-        with_held: bool,
+        which: impl Fn(&Ready) -> bool,
         after: &mut After,
         error: impl Fn(&mut Self, &dyn Job) -> RunError,
     ) {
         for entry in mem::take(&mut self.ready) {
-            if entry.held && !with_held {
+            if which(&entry) {
+                let error = error(self, &*entry.job);
+                self.refuse(entry.job, error, true, after);
+            } else {
                 self.ready.push_back(entry);
-                continue;
             }
-            let error = error(self, &*entry.job);
-            self.refuse(entry.job, error, true, after);
         }
+    }
+
+    /// The error for a job that was refused as closed, once that is counted.
+    fn closed_error(&mut self, job: &dyn Job, closed: Closed) -> RunError {
+        let request = job.header().request();
+        let cause = Cause::Closed(closed);
+        self.state.count_refused(&request, cause);
+        RunError::Refused(self.state.acquire_error(&request, cause))
     }
 
     /// Some of what refused jobs left, for the caller to [end](Core::reap).
@@ -470,11 +613,6 @@ impl Inner {
     }
 }
 
-fn request_of(job: &dyn Job) -> Request {
-    let header = job.header();
-    Request { lane: header.lane, weight: header.weight, deadline: header.deadline }
-}
-
 /// What a pool is made of, once it has been checked.
 pub(crate) struct Parts {
     pub(crate) state: State<Waiter>,
@@ -485,6 +623,7 @@ pub(crate) struct Parts {
     pub(crate) keep_alive: Duration,
     pub(crate) spans: bool,
     pub(crate) owner: Owner,
+    pub(crate) dedicated: bool,
 }
 
 impl Core {
@@ -513,6 +652,9 @@ impl Core {
             remains: VecDeque::new(),
             refusing: 0,
             reaped: false,
+            operations: HashMap::new(),
+            kinds: Vec::new(),
+            attached: None,
         };
         let core = Arc::new_cyclic(|me| Core {
             inner: CachePadded::new(Mutex::new(inner)),
@@ -525,6 +667,8 @@ impl Core {
             keep_alive: parts.keep_alive,
             spans: parts.spans,
             owner: parts.owner,
+            dedicated: parts.dedicated,
+            whole: OnceLock::new(),
             me: me.clone(),
         });
         core.owner.watch(Arc::downgrade(&core));
@@ -561,10 +705,18 @@ impl Core {
             after.more = inner.state.has_settled() && inner.sort_settled(after);
             inner.call_worker(self, after);
             inner.arm(after);
+            if inner.state.has_news() {
+                after.told.extend(std::iter::from_fn(|| inner.state.next_told()));
+            }
+            let mut quiet = None;
             if inner.is_quiet() {
                 inner.quiet.take_all(&mut after.wakes);
+                quiet = inner.attached.as_mut().and_then(Attached::tell_quiet);
             }
             drop(guard);
+            if let Some((membership, news)) = quiet {
+                membership.quiet(news);
+            }
             match self.run(after) {
                 Some(next) => guard = next,
                 None => break,
@@ -582,6 +734,7 @@ impl Core {
         if let Some(thread) = after.unpark.take() {
             thread.unpark();
         }
+        after.told.drain(..).for_each(Told::tell);
         after.wakes.wake_all();
         if let Some(at) = after.arm.take().and_then(|tick| tick.to_instant(self.epoch)) {
             self.time.call_at(at, self.me.clone());
@@ -654,12 +807,21 @@ impl Core {
         }
     }
 
-    /// The permit of a job that was refused or withdrawn, and whose captures are gone.
-    pub(crate) fn return_permit(&self, header: &Header) {
+    /// A job that was refused or withdrawn, and whose captures are gone, leaves everything: with `held`, its permit is out.
+    pub(crate) fn part(&self, header: &Header, held: bool) {
+        if !held && header.group().is_none() && !header.is_leased() {
+            return;
+        }
         let mut after = After::default();
         let mut guard = self.lock();
-        guard.state.release(header.lane, header.weight, || self.now());
+        if held {
+            guard.state.release(&header.claim(), || self.now());
+        } else if let Some(group) = header.group() {
+            guard.state.leave(group);
+        }
+        let operation = guard.take_operation(header, false);
         self.finish(guard, &mut after);
+        drop(operation);
     }
 
     /// Does what [`turn_over`](Self::turn_over) collected, once the result is out.
@@ -673,19 +835,21 @@ impl Core {
     // ---- submission ----
 
     /// Accepts a job: it is ready, or queued under the key that is returned.
-    pub(crate) fn submit(&self, job: Arc<dyn Job>) -> Result<Option<Key>, SubmitError> {
-        let request = request_of(&*job);
+    pub(crate) fn submit(
+        &self,
+        job: Arc<dyn Job>,
+        operation: Option<Operation>,
+    ) -> Result<Option<Key>, SubmitError> {
+        let request = job.header().request();
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        let id = inner.next_id();
-        job.header().set_id(id);
+        let request = Request { class: inner.register(&*job, operation), ..request };
+        job.header().tighten(inner.state.deadline_of(&request));
         let result = match inner.state.enter(&request, Waiter::Job(job), || now) {
             Entered::Queued(key) => Ok(Some(key)),
-            Entered::Refused(cause, waiter) => {
-                Err((SubmitError::Refused(inner.state.acquire_error(&request, cause)), waiter))
-            }
+            Entered::Refused(cause, waiter) => Err((cause, waiter)),
             Entered::Granted(waiter) => {
                 if let Waiter::Job(job) = waiter {
                     inner.make_ready(job, now, false, &mut after);
@@ -693,39 +857,65 @@ impl Core {
                 Ok(None)
             }
         };
+        let result = result.map_err(|(cause, waiter)| {
+            let error = SubmitError::Refused(inner.state.acquire_error(&request, cause));
+            let operation = match &waiter {
+                Waiter::Job(job) => inner.take_operation(job.header(), false),
+                Waiter::Acquire(_) => None,
+            };
+            (error, waiter, operation)
+        });
         self.finish(guard, &mut after);
         // a job that was refused is dropped here, outside the lock
-        result.map_err(|(error, _job)| error)
+        result.map_err(|(error, ..)| error)
     }
 
     /// Accepts a job whose permit is out already; when it is refused, the permit is still the caller's to return.
-    pub(crate) fn submit_held(&self, job: Arc<dyn Job>) -> Result<(), SubmitError> {
+    pub(crate) fn submit_held(
+        &self,
+        job: Arc<dyn Job>,
+        operation: Option<Operation>,
+    ) -> Result<(), (SubmitError, Option<Operation>)> {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        let id = inner.next_id();
-        job.header().set_id(id);
-        let request = request_of(&*job);
+        let request = job.header().request();
+        job.header().tighten(inner.state.deadline_of(&request));
         let cause = if inner.orphaned {
             Some(Cause::Closed(Closed::Runtime))
-        } else if request.deadline <= now {
+        } else if job.header().deadline() <= now {
             Some(Cause::Deadline)
         } else {
             None
         };
         let result = match cause {
             None => {
+                inner.register(&*job, operation);
                 inner.make_ready(job, now, true, &mut after);
                 Ok(())
             }
             Some(cause) => {
                 inner.state.count_refusal(request.lane, cause);
-                Err((SubmitError::Refused(inner.state.acquire_error(&request, cause)), job))
+                let error = SubmitError::Refused(inner.state.acquire_error(&request, cause));
+                Err((error, operation, job))
             }
         };
         self.finish(guard, &mut after);
-        result.map_err(|(error, _job)| error)
+        result.map_err(|(error, operation, _job)| (error, operation))
+    }
+
+    /// Whether jobs of this kind have a place here.
+    pub(crate) fn takes(&self, kind: JobKind) -> bool {
+        kind != JobKind::LONG_RUNNING || self.dedicated
+    }
+
+    /// Counts a refusal that was decided before the job reached the pool.
+    pub(crate) fn refusal(&self, request: &Request, cause: Cause) -> AcquireError {
+        self.with(|state| {
+            state.count_refused(request, cause);
+            state.acquire_error(request, cause)
+        })
     }
 
     /// Takes an unwanted job out of the pool, drops its captures, and returns its permit if it had one. `false` when a
@@ -745,21 +935,22 @@ impl Core {
             (entry.map(|entry| Waiter::Job(entry.job)), true)
         };
         if found.is_some() {
-            inner.lanes[header.lane.0 as usize].counts.cancelled += 1;
+            inner.lanes[header.lane().0 as usize].counts.cancelled += 1;
+            if let (false, Some(group)) = (held, header.group()) {
+                inner.state.join(group);
+            }
         }
         self.finish(guard, &mut after);
         if found.is_some() {
             job.discard();
-            if held {
-                self.return_permit(header);
-            }
+            self.part(header, held);
         }
         found.is_some()
     }
 
     // ---- what workers do ----
 
-    /// The next ready job, now `worker`'s. One whose time is up it gets only to refuse it.
+    /// The next ready job, now `worker`'s, and whether its time is up: then it gets it only to refuse it.
     #[inline]
     pub(crate) fn take(
         &self,
@@ -767,26 +958,15 @@ impl Core {
         worker: usize,
         now: Tick,
         after: &mut After,
-    ) -> Option<(Arc<dyn Job>, Tick)> {
+    ) -> Option<(Arc<dyn Job>, bool)> {
         let Ready { job, since, .. } = inner.ready.pop_front()?;
-        let header = job.header();
-        let deadline = if header.deadline <= now {
-            // tells the job that it has expired
-            Tick::ZERO
-        } else {
-            self.run_deadline(header.lane, header.deadline, now)
-        };
-        self.started(inner, worker, Arc::clone(&job), since, deadline, now, after);
-        Some((job, deadline))
+        let expired = job.header().deadline() <= now;
+        self.started(inner, worker, Arc::clone(&job), since, !expired, now, after);
+        Some((job, expired))
     }
 
-    fn run_deadline(&self, lane: LaneId, deadline: Tick, now: Tick) -> Tick {
-        match self.timing(lane).task_timeout {
-            Some(span) => deadline.min(now.after(span)),
-            None => deadline,
-        }
-    }
-
+    /// `job` is `worker`'s from here on. Unless it is only there to be refused, its run counts, and its task timeout
+    /// begins.
     #[inline]
     #[allow(clippy::too_many_arguments, reason = "one call site per way of starting")]
     fn started(
@@ -795,17 +975,20 @@ impl Core {
         worker: usize,
         job: Arc<dyn Job>,
         since: Tick,
-        deadline: Tick,
+        counted: bool,
         now: Tick,
         after: &mut After,
     ) {
         let waited = now.since(since);
-        let counted = deadline != Tick::ZERO;
-        let running = Running { job, started: now, waited, deadline, timed_out: false, counted };
-        inner.workers[worker].running.push(running);
         if counted {
-            after.due_at(deadline);
+            let header = job.header();
+            if let Some(span) = self.timing(header.lane()).task_timeout {
+                header.tighten(now.after(span));
+            }
+            after.due_at(header.deadline());
         }
+        let running = Running { job, started: now, waited, timed_out: false, counted };
+        inner.workers[worker].running.push(running);
     }
 
     /// The innermost closure on `worker` has ended: its diagnostics go.
@@ -821,12 +1004,12 @@ impl Core {
         let header = running.job.header();
         let ran = now.since(running.started);
         match ending {
-            Ending::Withdrawn => inner.lanes[header.lane.0 as usize].counts.cancelled += 1,
-            Ending::Expired => inner.state.count_refusal(header.lane, Cause::Deadline),
+            Ending::Withdrawn => inner.lanes[header.lane().0 as usize].counts.cancelled += 1,
+            Ending::Expired => inner.state.count_refusal(header.lane(), Cause::Deadline),
             Ending::Finished | Ending::Panicked => {
                 let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).min(1 << 30);
                 inner.mean_run = (inner.mean_run * 7 + nanos) / 8;
-                let (lane, flags, waited) = (header.lane.0, header.flags(), running.waited);
+                let (lane, flags, waited) = (header.lane().0, header.flags(), running.waited);
                 let panicked = ending == Ending::Panicked;
                 let notes = &mut inner.workers[worker].notes;
                 notes.push(Ended { lane, flags, panicked, waited, ran });
@@ -865,7 +1048,7 @@ impl Core {
             None
         };
         let look = match found {
-            Some((job, deadline)) => Look::Job(job, deadline),
+            Some((job, expired)) => Look::Job(job, expired),
             None if !inner.remains.is_empty() => {
                 inner.detained += 1;
                 Look::Reap(inner.take_remains())
@@ -935,7 +1118,8 @@ impl Core {
         let header = job.header();
         let ended = self.ended(inner, worker, ending, now);
         let warn = ended.as_ref().and_then(|running| self.slow(running, ending, now));
-        inner.state.release(header.lane, header.weight, || now);
+        inner.state.release(&header.claim(), || now);
+        let operation = inner.take_operation(header, ending.has_run());
         after.more |= inner.state.has_settled() && inner.sort_settled(after);
         let next = if warn.is_some() || !inner.remains.is_empty() {
             None
@@ -949,17 +1133,24 @@ impl Core {
         }
         inner.call_worker(self, after);
         inner.arm(after);
+        if inner.state.has_news() {
+            after.told.extend(std::iter::from_fn(|| inner.state.next_told()));
+        }
         drop(guard);
+        drop(operation);
+        // before the result is out: who has it finds its scope without the job
+        after.told.drain(..).for_each(Told::tell);
         Turn { next, promised, ended, warn }
     }
 
     /// How long a closure ran, if that is longer than its lane expects.
     #[inline]
     pub(crate) fn slow(&self, running: &Running, ending: Ending, now: Tick) -> Option<Slow> {
-        let warn_after = self.timing(running.job.header().lane).warn_after?;
+        let warn_after = self.timing(running.job.header().lane()).warn_after;
+        let warn_after = warn_after.filter(|_| cfg!(feature = "tracing"))?;
         let ran = now.since(running.started);
-        let has_run = matches!(ending, Ending::Finished | Ending::Panicked);
-        (has_run && ran > warn_after).then_some(Slow { ran, panicked: ending == Ending::Panicked })
+        (ending.has_run() && ran > warn_after)
+            .then_some(Slow { ran, panicked: ending == Ending::Panicked })
     }
 
     // ---- threads ----
@@ -981,18 +1172,24 @@ impl Core {
 
     // ---- endings ----
 
-    /// Admits nothing more, and refuses what has not started.
+    /// Admits nothing more, and refuses what has not started; closed as [`Closed::Scope`], not what is under a lease.
     pub(crate) fn close(&self, closed: Closed) {
+        let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
+        // whose time is up leaves as such
+        inner.end_overdue(now, &mut after);
         inner.state.close(closed);
         // a permit that was held before stays valid, but without its runtime no job starts
         inner.orphaned |= closed == Closed::Runtime;
-        inner.take_back_ready(inner.orphaned, &mut after, |inner, job| {
-            let cause = Cause::Closed(closed);
-            inner.state.count_refusal(job.header().lane, cause);
-            RunError::Refused(inner.state.acquire_error(&request_of(job), cause))
+        let orphaned = inner.orphaned;
+        let is_closed_to = |entry: &Ready| {
+            let leased = closed == Closed::Scope && entry.job.header().is_leased();
+            orphaned || !(entry.held || leased)
+        };
+        inner.take_back_ready(is_closed_to, &mut after, |inner, job| {
+            inner.closed_error(job, closed)
         });
         // idle threads end
         for id in mem::take(&mut inner.idle) {
@@ -1001,6 +1198,59 @@ impl Core {
         // nobody else may come for them
         after.reap = true;
         self.finish(guard, &mut after);
+    }
+
+    /// Makes the pool's threads belong to a scope: closing it closes the pool, and it is not closed before they have ended.
+    pub(crate) fn attach(&self, membership: Arc<Membership>) {
+        self.lock().attached = Some(Attached { membership, told: false, news: 0, pins: 0 });
+    }
+
+    /// The scope that the pool is attached to closes it: it wants to be told that the pool is quiet, also when it was.
+    pub(crate) fn close_for_scope(&self, closed: Closed) {
+        if let Some(attached) = &mut self.lock().attached {
+            attached.told = false;
+        }
+        self.close(closed);
+    }
+
+    /// For as long as something is let in under a lease. The scope that the pool is attached to may think that the pool is
+    /// quiet, and is told otherwise; nor is it told so before what is let in has shown itself.
+    pub(crate) fn pin(&self) -> Pinned<'_> {
+        let mut inner = self.lock();
+        let roused = inner.attached.as_mut().and_then(|attached| {
+            attached.pins += 1;
+            mem::take(&mut attached.told).then(|| attached.next_news())
+        });
+        drop(inner);
+        if let Some((membership, news)) = roused {
+            membership.busy(news);
+        }
+        Pinned(self)
+    }
+
+    /// A lease lets nothing into a pool that ended with a scope which has nothing to do with the lease's.
+    pub(crate) fn admits_lease(&self, lease: &LeaseRef) -> Result<(), Cause> {
+        let foreign = self.whole.get().is_some_and(|whole| !lease.scope().is_within(&whole.scope));
+        let drains = foreign && self.lock().state.closed() == Some(Closed::Scope);
+        if drains { Err(Cause::Closed(Closed::Scope)) } else { Ok(()) }
+    }
+
+    /// Begins the operation that a job is, if it came under a lease.
+    pub(crate) fn begin(
+        &self,
+        header: &Header,
+        lease: Option<&LeaseRef>,
+    ) -> Result<Option<Operation>, SubmitError> {
+        let Some(lease) = lease else { return Ok(None) };
+        self.admits_lease(lease).map_err(|cause| self.refusal(&header.request(), cause))?;
+        match lease.begin(header.name.clone()) {
+            Ok(operation) => {
+                // the lease's deadline may have become earlier since the job was made
+                header.tighten(self.tick(lease.deadline()));
+                Ok(Some(operation))
+            }
+            Err(cause) => Err(self.refusal(&header.request(), cause).into()),
+        }
     }
 
     fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {
@@ -1016,31 +1266,33 @@ impl Core {
         worker: usize,
         job: &Arc<dyn Job>,
         held: u64,
+        operation: Option<Operation>,
     ) -> Result<Inline, SubmitError> {
-        let request = request_of(&**job);
+        let request = job.header().request();
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
         let lane = request.lane;
-        let id = inner.next_id();
-        job.header().set_id(id);
+        inner.register(&**job, operation);
+        job.header().tighten(inner.state.deadline_of(&request));
         // what the permit that is held does not cover
-        let missing = Request { weight: request.weight.saturating_sub(held), ..request };
-        let cause = if let Some(closed) = inner.state.closed_lane(lane) {
+        let missing =
+            Request { weight: request.weight.saturating_sub(held), group: None, ..request };
+        let cause = if let Some(closed) = inner.state.closed_to(&request) {
             Some(Cause::Closed(closed))
         } else if request.weight == 0 {
             Some(Cause::ZeroWeight)
         } else if request.weight > inner.state.largest(lane) {
             Some(Cause::TooLarge { limit: inner.state.largest(lane) })
-        } else if request.deadline <= now {
+        } else if job.header().deadline() <= now {
             Some(Cause::Deadline)
         } else {
             None
         };
         let cause = match cause {
             Some(cause) => {
-                inner.state.count_refusal(lane, cause);
+                inner.state.count_refused(&request, cause);
                 Some(cause)
             }
             None if missing.weight == 0 => None,
@@ -1058,12 +1310,15 @@ impl Core {
             Some(cause) => Err(SubmitError::Refused(inner.state.acquire_error(&request, cause))),
             None => {
                 inner.lanes[lane.0 as usize].counts.inline += 1;
-                let deadline = self.run_deadline(lane, request.deadline, now);
-                self.started(inner, worker, Arc::clone(job), now, deadline, now, &mut after);
-                Ok(Inline { deadline, extra: missing.weight })
+                self.started(inner, worker, Arc::clone(job), now, true, now, &mut after);
+                request.group.into_iter().for_each(|group| inner.state.join(group));
+                Ok(Inline { extra: missing.claim(), joined: request.group })
             }
         };
+        let refused = result.is_err();
+        let operation = refused.then(|| inner.take_operation(job.header(), false)).flatten();
         self.finish(guard, &mut after);
+        drop(operation);
         result
     }
 
@@ -1079,20 +1334,19 @@ impl Core {
         }
         let at = inner.ready.iter().position(|entry| is_same(&entry.job, job))?;
         let Ready { job, since, .. } = inner.ready.remove(at)?;
-        let Header { lane, weight, deadline, .. } = *job.header();
-        inner.lanes[lane.0 as usize].counts.inline += 1;
-        let deadline = self.run_deadline(lane, deadline, now);
-        self.started(inner, worker, job, since, deadline, now, &mut after);
+        let extra = job.header().claim();
+        inner.lanes[extra.lane.0 as usize].counts.inline += 1;
+        self.started(inner, worker, job, since, true, now, &mut after);
         self.finish(guard, &mut after);
-        Some(Inline { deadline, extra: weight })
+        // its permit is its member in the group
+        Some(Inline { extra, joined: None })
     }
 
     /// Ends what [`enter_inline`](Self::enter_inline) started. What ended is to be looked at, and dropped, later.
     pub(crate) fn leave_inline(
         &self,
         worker: usize,
-        lane: LaneId,
-        extra: u64,
+        inline: &Inline,
         ending: Ending,
     ) -> (Option<Running>, Option<Slow>) {
         let now = self.now();
@@ -1101,24 +1355,30 @@ impl Core {
         let inner = &mut *guard;
         let ended = self.ended(inner, worker, ending, now);
         let warn = ended.as_ref().and_then(|running| self.slow(running, ending, now));
-        if extra > 0 {
-            inner.state.release(lane, extra, || now);
+        if inline.extra.weight > 0 {
+            inner.state.release(&inline.extra, || now);
         }
+        inline.joined.into_iter().for_each(|group| inner.state.leave(group));
+        let header = ended.as_ref().map(|running| running.job.header());
+        let operation = header.and_then(|header| inner.take_operation(header, ending.has_run()));
         self.finish(guard, &mut after);
+        drop(operation);
         (ended, warn)
     }
 }
 
 /// An inline run that may go ahead.
 pub(crate) struct Inline {
-    pub(crate) deadline: Tick,
-    /// Permits taken beyond those that the worker held.
-    pub(crate) extra: u64,
+    /// What it took beyond what the worker held.
+    extra: Claim,
+    /// The group that it is in besides.
+    joined: Option<GroupId>,
 }
 
 /// What a worker found.
 pub(crate) enum Look {
-    Job(Arc<dyn Job>, Tick),
+    /// A job, and whether it has expired.
+    Job(Arc<dyn Job>, bool),
     /// Jobs that were refused, to be ended.
     Reap(Vec<Arc<dyn Job>>),
     Park,
@@ -1134,7 +1394,7 @@ pub(crate) enum Called {
 
 /// How a job's end went.
 pub(crate) struct Turn {
-    pub(crate) next: Option<(Arc<dyn Job>, Tick)>,
+    pub(crate) next: Option<(Arc<dyn Job>, bool)>,
     /// Without a next job, the worker counts as one that will look; else as detained.
     pub(crate) promised: bool,
     /// To be dropped outside the lock.
@@ -1145,6 +1405,7 @@ pub(crate) struct Turn {
 
 /// A closure that ran for longer than its lane expects.
 #[derive(Clone, Copy)]
+#[cfg_attr(not(feature = "tracing"), expect(dead_code, reason = "nobody to warn"))]
 pub(crate) struct Slow {
     pub(crate) ran: Duration,
     pub(crate) panicked: bool,
@@ -1195,6 +1456,97 @@ impl Engine for Core {
     fn prepare_timer(&self) -> Result<(), NoTimer> {
         self.time.prepare()
     }
+
+    fn close_group(&self, group: GroupId, leased: bool) {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        // whose time is up leaves as such
+        inner.end_overdue(now, &mut after);
+        inner.state.close_group(group, leased);
+        let is_closed_to = |entry: &Ready| {
+            let header = entry.job.header();
+            !entry.held && header.group() == Some(group) && (leased || !header.is_leased())
+        };
+        inner.take_back_ready(is_closed_to, &mut after, |inner, job| {
+            inner.closed_error(job, Closed::Scope)
+        });
+        // nobody else may come for them
+        after.reap = true;
+        self.finish(guard, &mut after);
+    }
+
+    fn cancel_group(&self, group: GroupId) -> u64 {
+        let inner = self.lock();
+        let running = inner.workers.iter().flat_map(|worker| &worker.running);
+        let asked = running.map(|running| &running.job).filter(|job| {
+            let header = job.header();
+            let is_in = header.group() == Some(group) && !header.is_leased();
+            is_in && !header.cancel.is_requested()
+        });
+        let asked: Vec<_> = asked.cloned().collect();
+        drop(inner);
+        asked.iter().for_each(|job| job.header().cancel.request());
+        asked.len() as u64
+    }
+
+    fn tighten_group(&self, group: GroupId, deadline: Tick) {
+        let now = self.now();
+        let mut after = After::default();
+        let mut guard = self.lock();
+        let inner = &mut *guard;
+        inner.state.tighten_group(group, deadline, |waiter| {
+            if let Waiter::Job(job) = waiter {
+                job.header().tighten(deadline);
+            }
+        });
+        let running = inner.workers.iter().flat_map(|worker| &worker.running);
+        let admitted = inner.ready.iter().map(|it| &it.job).chain(running.map(|it| &it.job));
+        for job in admitted.filter(|job| job.header().group() == Some(group)) {
+            job.header().tighten(deadline);
+        }
+        inner.end_overdue(now, &mut after);
+        self.finish(guard, &mut after);
+    }
+
+    fn jobs_in(&self, group: GroupId) -> Vec<JobInfo> {
+        let now = self.now();
+        let mut inner = self.lock();
+        let mut after = After::of_observer(&inner);
+        // whoever looks when a deadline has passed sees it passed, whether or not the timer has called
+        inner.end_overdue(now, &mut after);
+        let jobs = inner.jobs_of(self, now, group);
+        self.finish(inner, &mut after);
+        jobs
+    }
+}
+
+impl Attached {
+    /// Whom to tell that the pool is quiet, if that was not told.
+    fn tell_quiet(&mut self) -> Option<(Arc<Membership>, u64)> {
+        let tell = self.pins == 0 && !mem::replace(&mut self.told, true);
+        tell.then(|| self.next_news())
+    }
+
+    fn next_news(&mut self) -> (Arc<Membership>, u64) {
+        self.news += 1;
+        (Arc::clone(&self.membership), self.news)
+    }
+}
+
+/// See [`Core::pin`].
+pub(crate) struct Pinned<'a>(&'a Core);
+
+impl Drop for Pinned<'_> {
+    fn drop(&mut self) {
+        let mut inner = self.0.lock();
+        if let Some(attached) = &mut inner.attached {
+            attached.pins -= 1;
+            let mut after = After::of_observer(&inner);
+            self.0.finish(inner, &mut after);
+        }
+    }
 }
 
 impl OnGone for Core {
@@ -1212,24 +1564,7 @@ impl OnTime for Core {
         let mut guard = self.lock();
         let inner = &mut *guard;
         inner.alarm.came();
-        inner.state.advance(now);
-        inner.refuse_overdue(now, &mut after);
-        for worker in &mut inner.workers {
-            for running in &mut worker.running {
-                if running.timed_out || !running.counted {
-                    continue;
-                }
-                if running.deadline > now {
-                    after.due_at(running.deadline);
-                    continue;
-                }
-                running.timed_out = true;
-                let id = running.job.header().id();
-                let ran = now.since(running.started);
-                let error = RunError::TimedOut { id, ran };
-                after.errands.push(Errand::TimeOut(Arc::clone(&running.job), error));
-            }
-        }
+        inner.end_overdue(now, &mut after);
         while let Some(&id) = inner.idle.first() {
             let due = inner.workers[id].idle_since.after(self.keep_alive);
             if due > now {

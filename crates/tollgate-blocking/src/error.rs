@@ -1,9 +1,8 @@
-use crate::job::JobId;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
-use tollgate_admission::AcquireError;
+use tollgate_admission::{AcquireError, JobId};
 
 /// Why a pool could not be built.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +14,9 @@ pub enum BuildError {
     /// The thread that keeps the pool's deadlines could not be started.
     #[error("the pool's timer could not be started")]
     Timer(#[from] tollgate_admission::NoTimer),
+    /// The scope that the pool was to belong to is not open.
+    #[error(transparent)]
+    Scope(#[from] tollgate_admission::ScopeClosed),
     /// A thread name with a zero byte, which no system accepts.
     #[error("the thread name {name:?} holds a zero byte")]
     ThreadName {
@@ -38,10 +40,9 @@ pub enum RunError {
         lane: Arc<str>,
     },
     /// The system refused a thread, and the pool has none. It never started.
-    #[error("no thread could be started for the job, and the pool has none")]
+    #[error("no thread could be started for the job, and the pool has none: {source}")]
     NoThread {
         /// What the system said.
-        #[source]
         source: Arc<std::io::Error>,
     },
     /// It was cancelled before it started, and never will.
@@ -95,6 +96,18 @@ impl From<SubmitError> for RunError {
             SubmitError::Busy { lane } => RunError::Busy { lane },
         }
     }
+}
+
+/// Why there is no dedicated thread. Its closure was dropped.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum DedicatedError {
+    /// Its name or its scope do not allow it.
+    #[error(transparent)]
+    Build(#[from] BuildError),
+    /// Its scope or its runtime ended meanwhile.
+    #[error(transparent)]
+    Refused(#[from] SubmitError),
 }
 
 /// What a closure panicked with.

@@ -4,7 +4,6 @@ use crate::cell::{self, Header};
 use crate::context::JobContext;
 use crate::core::{Core, Link};
 use crate::error::SubmitError;
-use crate::job::{JobKind, JobName};
 use crate::pool::Handle;
 use crate::run::{Accepted, Run, Way, submit};
 use crate::ticket::Ticket;
@@ -14,8 +13,10 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tollgate_admission::engine::{self, Engine, LaneId, Request};
-use tollgate_admission::{AcquireError, Deadline, TryAcquireError};
+use tollgate_admission::engine::{self, Bound, Cause, Claim, Engine, LaneId, LeaseRef, Request};
+use tollgate_admission::{
+    AcquireError, Deadline, DrainLease, JobKind, JobName, Scope, TryAcquireError,
+};
 
 /// A handle to one lane of a pool. Clones are cheap and share everything.
 ///
@@ -29,7 +30,7 @@ pub struct Executor {
 
 impl Clone for Executor {
     fn clone(&self) -> Self {
-        Executor::new(Arc::clone(&self.handle), self.lane)
+        Executor { handle: Arc::clone(&self.handle), link: self.link.renewed(), lane: self.lane }
     }
 }
 
@@ -43,6 +44,23 @@ impl Executor {
         &self.link
     }
 
+    fn bind(&self, scope: &Scope) -> Link {
+        let name = Arc::clone(self.core().lane_name(self.lane));
+        Link::for_scope(Arc::new(Bound::new(self.core(), scope, name)))
+    }
+
+    /// This executor for work of `scope`, in place of the scope that it was for.
+    ///
+    /// Its jobs and acquires are refused once the scope is closed, and those that wait then are refused at once. The
+    /// scope's deadline covers them, cancelling the scope asks them to stop, and the scope is not closed before they have
+    /// ended. Work that is under way stays with the scope if this is dropped.
+    ///
+    /// Keep the executor: making one registers it with the scope, a job that comes through it then costs nothing more.
+    #[must_use]
+    pub fn scoped(&self, scope: &Scope) -> Executor {
+        Executor { handle: Arc::clone(&self.handle), link: self.bind(scope), lane: self.lane }
+    }
+
     /// The lane's name.
     #[must_use]
     pub fn lane(&self) -> &str {
@@ -51,7 +69,7 @@ impl Executor {
 
     /// Starts a description of a job. What is not said is: [`JobKind::SHORT_IO`], weight 1, no deadline of its own.
     pub fn job(&self, name: impl Into<JobName>) -> JobBuilder<'_> {
-        JobBuilder { executor: self, options: Options::new(name.into()) }
+        JobBuilder { executor: self, scoped: None, options: Options::new(name.into()) }
     }
 
     fn unnamed(&self) -> JobBuilder<'_> {
@@ -109,16 +127,13 @@ struct Options {
     kind: JobKind,
     weight: u64,
     deadline: Deadline,
+    lease: Option<LeaseRef>,
 }
 
 impl Options {
     fn new(name: JobName) -> Self {
-        Options { name, kind: JobKind::default(), weight: 1, deadline: Deadline::never() }
-    }
-
-    fn header(self, core: &Core, lane: LaneId) -> Header {
-        let deadline = core.tick(self.deadline);
-        Header::new(self.name, self.kind, lane, self.weight, deadline)
+        let (kind, deadline) = (JobKind::default(), Deadline::never());
+        Options { name, kind, weight: 1, deadline, lease: None }
     }
 }
 
@@ -150,6 +165,8 @@ impl Options {
 #[must_use = "a job does nothing until it is run or submitted"]
 pub struct JobBuilder<'a> {
     executor: &'a Executor,
+    /// In place of the executor's, if it is for a scope of its own.
+    scoped: Option<Link>,
     options: Options,
 }
 
@@ -173,6 +190,24 @@ impl JobBuilder<'_> {
         self
     }
 
+    /// The scope that it belongs to, in place of the executor's; see [`Executor::scoped`], which costs less where many
+    /// jobs belong to one scope.
+    pub fn scope(mut self, scope: &Scope) -> Self {
+        self.scoped = Some(self.executor.bind(scope));
+        self
+    }
+
+    /// Makes it an operation under `lease`, and part of the lease's scope: it is admitted also while the scope drains,
+    /// waits for its turn however many wait, and must have ended by the lease's deadline. The allowance is taken when it
+    /// is submitted, and given back if its closure never starts.
+    pub fn lease(mut self, lease: &DrainLease) -> Self {
+        if self.link().scope() != Some(lease.scope()) {
+            self.scoped = Some(self.executor.bind(lease.scope()));
+        }
+        self.options.lease = Some(lease.by_ref());
+        self
+    }
+
     /// Runs `f` on a thread of the pool, in this lane's turn.
     ///
     /// Submitted from inside a job of the same pool, it runs right there: in the same lane under the permit that the job
@@ -192,9 +227,11 @@ impl JobBuilder<'_> {
         F: FnOnce(&JobContext<'_>) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let core = self.executor.core();
-        let cell = cell::new(f, self.options.header(core, self.executor.lane), core.spans);
-        Run::new(self.executor.link.clone(), cell, Way::Admission)
+        let request = self.request();
+        let link = self.scoped.unwrap_or_else(|| self.executor.link.clone());
+        let Options { name, kind, lease, .. } = self.options;
+        let cell = cell::new(f, Header::new(name, kind, &request), link.spans);
+        Run::new(link, cell, Way::Admission(lease))
     }
 
     /// Hands `f` to the pool, from async code or from a plain thread. The answer is immediate: it is accepted, to run now
@@ -223,19 +260,31 @@ impl JobBuilder<'_> {
         F: FnOnce(&JobContext<'_>) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let core = self.executor.core();
-        let cell = cell::new(f, self.options.header(core, self.executor.lane), core.spans);
-        let key = match submit(core, &cell, Way::Admission)? {
+        let request = self.request();
+        let link = self.scoped.unwrap_or_else(|| self.executor.link.clone());
+        let Options { name, kind, lease, .. } = self.options;
+        let cell = cell::new(f, Header::new(name, kind, &request), link.spans);
+        let key = match submit(&link, &cell, Way::Admission(lease))? {
             Accepted::Pool(key) => key,
             Accepted::Inline => None,
         };
-        Ok(Ticket::new(self.executor.link.clone(), cell, key))
+        Ok(Ticket::new(link, cell, key))
+    }
+
+    fn link(&self) -> &Link {
+        self.scoped.as_ref().unwrap_or(&self.executor.link)
     }
 
     fn request(&self) -> Request {
-        let core = self.executor.core();
-        let deadline = core.tick(self.options.deadline);
-        Request { lane: self.executor.lane, weight: self.options.weight, deadline }
+        let Options { weight, deadline, lease, .. } = &self.options;
+        let (link, lease) = (self.link(), lease.as_ref());
+        let deadline = deadline.earliest(lease.map_or(Deadline::never(), LeaseRef::deadline));
+        Request {
+            deadline: link.tick(deadline),
+            group: link.group(),
+            leased: lease.is_some(),
+            ..Request::new(self.executor.lane, *weight)
+        }
     }
 
     /// A permit with these options, when it is this caller's turn. The deadline covers the wait, and then the work.
@@ -243,8 +292,12 @@ impl JobBuilder<'_> {
     /// From inside a job of the same pool it does not wait, since the job may hold what it would wait for: when no permit
     /// is free, it is refused as [`AcquireError::Busy`].
     pub fn acquire(self) -> Acquire {
-        let inner = engine::Acquire::new(Arc::clone(self.executor.core()), self.request());
-        Acquire { inner, options: Some(self.options), polled: false }
+        let mut inner = engine::Acquire::new(Arc::clone(self.executor.core()), self.request());
+        if let Some(lease) = &self.options.lease {
+            inner.set_lease(lease.clone(), self.options.name.clone());
+        }
+        let link = self.scoped.unwrap_or_else(|| self.executor.link.clone());
+        Acquire { inner, link, options: Some(self.options), polled: false }
     }
 
     /// A permit with these options, if it can be had without waiting.
@@ -253,8 +306,30 @@ impl JobBuilder<'_> {
     ///
     /// As [`Executor::try_acquire`].
     pub fn try_acquire(self) -> Result<Permit, TryAcquireError> {
-        let permit = engine::try_acquire(self.executor.core(), self.request())?;
-        Ok(Permit { inner: permit, options: self.options })
+        let core = self.executor.core();
+        let mut request = self.request();
+        if !core.takes(self.options.kind) {
+            return Err(core.with(|state| {
+                state.count_refused(&request, Cause::LongRunning);
+                state.try_acquire_error(&request, Cause::LongRunning)
+            }));
+        }
+        let _pinned = self.options.lease.as_ref().map(|_| core.pin());
+        let operation = match &self.options.lease {
+            None => None,
+            Some(lease) => {
+                let name = self.options.name.clone();
+                let begun = core
+                    .admits_lease(lease)
+                    .inspect_err(|&cause| core.with(|state| state.count_refused(&request, cause)))
+                    .and_then(|()| engine::begin(&**core, &mut request, lease, name));
+                let begun = begun
+                    .map_err(|cause| core.with(|state| state.try_acquire_error(&request, cause)))?;
+                Some(begun)
+            }
+        };
+        let inner = engine::try_acquire_under(core, request, operation)?;
+        Ok(Permit { inner, options: self.options })
     }
 }
 
@@ -275,6 +350,8 @@ impl JobBuilder<'_> {
 #[must_use = "an acquire does nothing until it is awaited"]
 pub struct Acquire {
     inner: engine::Acquire<Core>,
+    /// Keeps the group of its scope.
+    link: Link,
     options: Option<Options>,
     polled: bool,
 }
@@ -284,7 +361,18 @@ impl Acquire {
     fn without_waiting(&self) -> Option<Result<engine::Permit<Core>, AcquireError>> {
         let core = self.inner.engine();
         worker::current(core)?;
-        let refused = match engine::try_acquire(core, *self.inner.request()) {
+        let mut request = *self.inner.request();
+        let begun = self
+            .inner
+            .lease()
+            .map(|(lease, name)| engine::begin(&**core, &mut request, lease, name.clone()));
+        let operation = match begun.transpose() {
+            Ok(operation) => operation,
+            Err(cause) => {
+                return Some(Err(core.with(|state| state.acquire_error(&request, cause))));
+            }
+        };
+        let refused = match engine::try_acquire_under(core, request, operation) {
             Ok(permit) => return Some(Ok(permit)),
             Err(refused) => refused,
         };
@@ -310,6 +398,22 @@ impl Future for Acquire {
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(self.options.is_some(), "an acquire was polled after it had completed");
         let first = !std::mem::replace(&mut self.polled, true);
+        if let (true, Some(options)) = (first, &self.options) {
+            if !self.link.takes(options.kind) {
+                let error = self.link.refusal(self.inner.request(), Cause::LongRunning);
+                self.options = None;
+                return Poll::Ready(Err(error));
+            }
+            if let Some(lease) = &options.lease
+                && let Err(cause) = self.link.admits_lease(lease)
+            {
+                let error = self.link.refusal(self.inner.request(), cause);
+                self.options = None;
+                return Poll::Ready(Err(error));
+            }
+        }
+        let leased = (first && self.inner.lease().is_some()).then(|| Arc::clone(&self.link));
+        let _pinned = leased.as_ref().map(|core| core.pin());
         let result = match first.then(|| self.without_waiting()).flatten() {
             Some(result) => result,
             None => std::task::ready!(Pin::new(&mut self.inner).poll(cx)),
@@ -334,6 +438,26 @@ impl Permit {
         self.inner.weight()
     }
 
+    /// The job answers for the permit from here on.
+    fn way(self) -> Way {
+        let (_, _, operation) = self.inner.disarm();
+        Way::Held(operation.map(Box::new))
+    }
+
+    fn header(&self) -> Header {
+        let Options { name, kind, deadline, lease, .. } = &self.options;
+        let deadline =
+            deadline.earliest(lease.as_ref().map_or(Deadline::never(), LeaseRef::deadline));
+        let Claim { lane, weight, group } = self.inner.claim();
+        let request = Request {
+            deadline: self.inner.engine().tick(deadline),
+            group,
+            leased: lease.is_some(),
+            ..Request::new(lane, weight)
+        };
+        Header::new(name.clone(), *kind, &request)
+    }
+
     /// Runs `f` under this permit, which comes back when `f` has ended. Dropping the future before its first poll
     /// returns the permit.
     pub fn run<F, R>(self, f: F) -> Run<R>
@@ -351,8 +475,8 @@ impl Permit {
         R: Send + 'static,
     {
         let core = Arc::clone(self.inner.engine());
-        let cell = cell::new(f, self.options.header(&core, self.inner.lane()), core.spans);
-        Run::new(Link::Direct(core), cell, Way::Held(self.inner))
+        let cell = cell::new(f, self.header(), core.spans);
+        Run::new(Link::Direct(core), cell, self.way())
     }
 
     /// Hands `f` to the pool, to run under this permit.
@@ -379,8 +503,8 @@ impl Permit {
         R: Send + 'static,
     {
         let core = Arc::clone(self.inner.engine());
-        let cell = cell::new(f, self.options.header(&core, self.inner.lane()), core.spans);
-        submit(&core, &cell, Way::Held(self.inner))?;
+        let cell = cell::new(f, self.header(), core.spans);
+        submit(&core, &cell, self.way())?;
         Ok(Ticket::new(Link::Direct(core), cell, None))
     }
 }

@@ -9,6 +9,10 @@
 //! | let it go on whether or not somebody waits | [`JobBuilder::submit`], [`Ticket`] |
 //! | admission first, work later | [`JobBuilder::acquire`], [`Permit::run`] |
 //! | stop a closure that cooperates | [`JobContext`] |
+//! | own work, and end it with its owner | [`Scope`], [`Executor::scoped`], [`JobBuilder::scope`] |
+//! | finish something while the owner drains | [`JobBuilder::lease`] |
+//! | threads and a capacity apart from others | [`BlockingPoolBuilder::scope`] |
+//! | work that runs as long as its service | [`Dedicated`] |
 //! | bounds, timeouts, warnings | [`LanePolicy`] |
 //! | see what goes on | [`BlockingPool::stats`], [`BlockingPool::snapshot`] |
 //! | stop, and know what has stopped | [`BlockingPool::shutdown`], [`ShutdownReport`] |
@@ -26,14 +30,14 @@
 //!
 //! `tracing` (default): span propagation and warnings. `serde`: figures and reports can be serialised.
 
-mod alarm;
+mod attached;
 mod cell;
 mod context;
 mod core;
+mod dedicated;
 mod error;
 mod executor;
 mod histogram;
-mod job;
 mod owner;
 mod policy;
 mod pool;
@@ -46,18 +50,19 @@ mod ticket;
 mod worker;
 
 pub use context::JobContext;
-pub use error::{BuildError, Cancelled, Panic, RunError, SubmitError};
+pub use dedicated::Dedicated;
+pub use error::{BuildError, Cancelled, DedicatedError, Panic, RunError, SubmitError};
 pub use executor::{Acquire, Executor, JobBuilder, Permit};
 pub use histogram::Histogram;
-pub use job::{JobId, JobKind, JobName};
 pub use policy::LanePolicy;
 pub use pool::{BlockingPool, BlockingPoolBuilder, DEFAULT_KEEP_ALIVE};
 pub use run::Run;
 pub use shutdown::{Shutdown, ShutdownReport};
-pub use stats::{JobCounts, JobInfo, JobState, LaneJobs, PoolStats, Snapshot, ThreadStats};
+pub use stats::{JobCounts, KindStats, LaneJobs, PoolStats, Snapshot, ThreadStats};
 pub use thread::WorkerThread;
 pub use ticket::{Ticket, WaitUntil};
 
 pub use tollgate_admission::{
-    self as admission, AcquireError, Closed, Deadline, TryAcquireError, UnknownLane,
+    self as admission, AcquireError, Closed, Deadline, DrainLease, JobId, JobInfo, JobKind,
+    JobName, JobState, JobStates, Scope, ScopeReport, TryAcquireError, UnknownLane,
 };

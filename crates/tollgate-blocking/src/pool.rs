@@ -1,12 +1,13 @@
 //! The pool as its owner sees it.
 
+use crate::attached;
 use crate::core::{Core, Parts};
 use crate::error::BuildError;
 use crate::executor::Executor;
 use crate::owner::Owner;
 use crate::policy::LanePolicy;
 use crate::shutdown::Shutdown;
-use crate::stats::{JobInfo, PoolStats, Snapshot};
+use crate::stats::{PoolStats, Snapshot};
 use crate::thread::{Threads, WorkerThread};
 use std::fmt;
 use std::io;
@@ -14,7 +15,8 @@ use std::sync::Arc;
 use std::time::Duration;
 use tollgate_admission::engine::State;
 use tollgate_admission::{
-    Closed, DEFAULT_MAX_BYPASS, Deadline, Resize, ThreadTimer, TimeSource, UnknownLane,
+    Closed, DEFAULT_MAX_BYPASS, Deadline, JobInfo, Resize, Scope, ScopeClosed, ThreadTimer,
+    TimeSource, UnknownLane,
 };
 
 /// How long an idle thread stays, unless the builder says otherwise.
@@ -91,6 +93,8 @@ pub struct BlockingPoolBuilder {
     keep_alive: Duration,
     spans: bool,
     time: Option<Arc<dyn TimeSource>>,
+    scope: Option<Scope>,
+    dedicated: bool,
 }
 
 impl BlockingPoolBuilder {
@@ -166,6 +170,21 @@ impl BlockingPoolBuilder {
         self
     }
 
+    /// The scope that the whole pool belongs to, with its threads. Closing the scope closes the pool, but for work under a
+    /// drain lease; the scope is not closed before the pool's work and threads have ended, also when nobody has a handle
+    /// to the pool any more. Work of the pool belongs to this scope unless an executor or a job is for
+    /// [another](Executor::scoped).
+    pub fn scope(mut self, scope: &Scope) -> Self {
+        self.scope = Some(scope.clone());
+        self
+    }
+
+    /// For one job that runs as long as its service does.
+    pub(crate) fn dedicated(mut self) -> Self {
+        self.dedicated = true;
+        self
+    }
+
     /// Builds the pool. Its timer's thread is started here, all others on demand.
     ///
     /// # Errors
@@ -174,6 +193,9 @@ impl BlockingPoolBuilder {
     pub fn build(self) -> Result<BlockingPool, BuildError> {
         if self.threads.name.contains('\0') {
             return Err(BuildError::ThreadName { name: self.threads.name });
+        }
+        if let Some(scope) = self.scope.as_ref().filter(|scope| !scope.is_open()) {
+            return Err(BuildError::Scope(ScopeClosed { scope: scope.name() }));
         }
         let timing = self.lanes.iter().map(|policy| policy.timing).collect();
         let lanes: Vec<_> = self.lanes.into_iter().map(|policy| policy.lane).collect();
@@ -192,7 +214,12 @@ impl BlockingPoolBuilder {
             keep_alive: self.keep_alive,
             spans: self.spans,
             owner: self.owner,
+            dedicated: self.dedicated,
         });
+        if let Some(scope) = &self.scope {
+            let whole = attached::attach(&core, scope);
+            core.whole.set(whole).unwrap_or_else(|_| unreachable!("the pool is new"));
+        }
         Ok(BlockingPool { handle: Arc::new(Handle { core }) })
     }
 }
@@ -229,6 +256,8 @@ impl BlockingPool {
             keep_alive: DEFAULT_KEEP_ALIVE,
             spans: true,
             time: None,
+            scope: None,
+            dedicated: false,
         }
     }
 

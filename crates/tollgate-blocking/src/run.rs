@@ -9,14 +9,14 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tollgate_admission::engine::{Key, Permit};
+use tollgate_admission::engine::{Cause, Key, LeaseRef, Operation, Permit};
 
 /// How a job is going to get its permit.
 pub(crate) enum Way {
-    /// In its turn.
-    Admission,
-    /// It is out already.
-    Held(Permit<Core>),
+    /// In its turn, and under this lease if there is one.
+    Admission(Option<LeaseRef>),
+    /// It is out already, for this operation if it came under a lease. Whoever has this answers for it.
+    Held(Option<Box<Operation>>),
 }
 
 /// Where an accepted job went.
@@ -34,12 +34,10 @@ pub(crate) fn submit<R>(
     way: Way,
 ) -> Result<Accepted, SubmitError> {
     match way {
-        Way::Held(permit) => {
-            // from here on the job answers for the permit
-            let (engine, lane, weight) = permit.disarm();
-            if let Err(error) = core.submit_held(Arc::clone(cell) as _) {
-                cell.discard();
-                drop(Permit::adopt(engine, lane, weight));
+        Way::Held(operation) => {
+            let operation = operation.map(|boxed| *boxed);
+            if let Err((error, operation)) = core.submit_held(Arc::clone(cell) as _, operation) {
+                give_up(core, cell, operation);
                 return Err(error);
             }
             // should the job here wait for it, nobody else may come to run it
@@ -51,34 +49,58 @@ pub(crate) fn submit<R>(
             }
             Ok(Accepted::Pool(None))
         }
-        Way::Admission => {
-            let result = match worker::current(core) {
-                None => core.submit(Arc::clone(cell) as _).map(Accepted::Pool),
-                Some(id) => run_inline(core, cell, id).map(|()| Accepted::Inline),
-            };
-            result.inspect_err(|_| cell.discard())
+        Way::Admission(lease) => {
+            submit_in_turn(core, cell, lease.as_ref()).inspect_err(|_| cell.discard())
         }
     }
 }
 
+/// Drops the captures of a job that was not handed to the pool; then its permit returns.
+fn give_up<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, operation: Option<Operation>) {
+    cell.discard();
+    drop(Permit::adopt(Arc::clone(core), cell.header().claim(), operation));
+}
+
+fn submit_in_turn<R>(
+    core: &Arc<Core>,
+    cell: &Arc<dyn Watch<R>>,
+    lease: Option<&LeaseRef>,
+) -> Result<Accepted, SubmitError> {
+    let header = cell.header();
+    if !core.takes(header.kind) {
+        return Err(core.refusal(&header.request(), Cause::LongRunning).into());
+    }
+    let _pinned = lease.map(|_| core.pin());
+    let operation = core.begin(header, lease)?;
+    match worker::current(core) {
+        None => core.submit(Arc::clone(cell) as _, operation).map(Accepted::Pool),
+        Some(id) => run_inline(core, cell, id, operation).map(|()| Accepted::Inline),
+    }
+}
+
 /// Runs a job that was submitted from worker `id` on that worker: waiting there for its own pool could deadlock it.
-fn run_inline<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize) -> Result<(), SubmitError> {
+fn run_inline<R>(
+    core: &Arc<Core>,
+    cell: &Arc<dyn Watch<R>>,
+    id: usize,
+    operation: Option<Operation>,
+) -> Result<(), SubmitError> {
     let job = Arc::clone(cell) as _;
-    let inline = core.enter_inline(id, &job, worker::held(cell.header().lane))?;
+    let held = worker::held(cell.header().lane());
+    let inline = core.enter_inline(id, &job, held, operation)?;
     run_here(core, cell, id, &inline);
     Ok(())
 }
 
 /// Runs a job on worker `id`, within the one that runs there.
 fn run_here<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize, inline: &Inline) {
-    let (lane, weight) = (cell.header().lane, cell.header().weight);
     // the outer closure may have entered another runtime
     let _runtime = core.owner.enter();
     let mut ended = (None, None);
-    worker::hold(lane, weight);
-    cell.run(core, inline.deadline, &mut |ending| {
+    worker::hold(&cell.header().claim());
+    cell.run(core, false, &mut |ending| {
         worker::let_go();
-        ended = core.leave_inline(id, lane, inline.extra, ending);
+        ended = core.leave_inline(id, inline, ending);
     });
     if let Some(slow) = ended.1 {
         worker::warn(core, cell.header(), slow);
@@ -161,10 +183,14 @@ impl<R> Future for Run<R> {
 
 impl<R> Drop for Run<R> {
     fn drop(&mut self) {
-        if let At::Sent(key) = self.at
-            && self.cell.leave(&self.core, true)
-        {
-            self.core.withdraw(&(Arc::clone(&self.cell) as _), key);
+        match std::mem::replace(&mut self.at, At::Done) {
+            At::Sent(key) if self.cell.leave(&self.core, true) => {
+                self.core.withdraw(&(Arc::clone(&self.cell) as _), key);
+            }
+            At::Fresh(Way::Held(operation)) => {
+                give_up(&self.core, &self.cell, operation.map(|boxed| *boxed));
+            }
+            _ => {}
         }
     }
 }

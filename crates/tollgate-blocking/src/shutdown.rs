@@ -1,8 +1,7 @@
 //! The end of a pool, and the report about it.
 
-use crate::alarm::Alarm;
-use crate::core::{After, Core};
-use crate::stats::JobInfo;
+use crate::core::Core;
+use crate::stats::jobs;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -10,21 +9,21 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 use tollgate_admission::engine::{Engine, Tick};
-use tollgate_admission::{Closed, Deadline};
+use tollgate_admission::{Closed, Deadline, JobInfo, Sleep};
 
 /// The future of [`BlockingPool::shutdown`](crate::BlockingPool::shutdown).
 #[must_use = "a shutdown does nothing until it is awaited"]
 pub struct Shutdown {
     core: Arc<Core>,
-    alarm: Alarm,
+    sleep: Sleep,
     started: Option<Tick>,
     place: Option<usize>,
 }
 
 impl Shutdown {
     pub(crate) fn new(core: Arc<Core>, deadline: Deadline) -> Self {
-        let alarm = Alarm::new(Arc::clone(&core.time), deadline);
-        Shutdown { core, alarm, started: None, place: None }
+        let sleep = Sleep::until(Arc::clone(&core.time), deadline);
+        Shutdown { core, sleep, started: None, place: None }
     }
 
     /// Whether everything has stopped; else leaves a waker to be told.
@@ -54,7 +53,7 @@ impl Future for Shutdown {
                 *self.started.insert(now)
             }
         };
-        if !self.poll_quiet(cx) && self.alarm.poll(cx).is_pending() {
+        if !self.poll_quiet(cx) && Pin::new(&mut self.sleep).poll(cx).is_pending() {
             return Poll::Pending;
         }
         Poll::Ready(ShutdownReport::take(&self.core, started))
@@ -71,7 +70,7 @@ impl Drop for Shutdown {
 
 impl fmt::Debug for Shutdown {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Shutdown").field("alarm", &self.alarm).finish_non_exhaustive()
+        f.debug_struct("Shutdown").field("sleep", &self.sleep).finish_non_exhaustive()
     }
 }
 
@@ -95,20 +94,16 @@ pub struct ShutdownReport {
 
 impl ShutdownReport {
     fn take(core: &Core, started: Tick) -> Self {
-        let now = core.now();
-        let mut inner = core.lock();
-        let budget = inner.state.stats(now);
-        let report = ShutdownReport {
-            complete: inner.is_quiet(),
-            jobs: inner.jobs(core, now),
+        let ((complete, budget, threads), jobs) =
+            jobs(core, |inner, now| (inner.is_quiet(), inner.state.stats(now), inner.alive));
+        ShutdownReport {
+            complete,
+            jobs,
             permits: budget.running(),
-            threads: inner.alive,
+            threads,
             refused: budget.lanes.iter().map(|lane| lane.refused.closed).sum(),
-            took: now.since(started),
-        };
-        let mut after = After::of_observer(&inner);
-        core.finish(inner, &mut after);
-        report
+            took: core.now().since(started),
+        }
     }
 }
 

@@ -23,12 +23,10 @@ pub(crate) struct Threads {
 
 impl Threads {
     pub(crate) fn start(&self, core: Arc<Core>, id: usize) -> io::Result<()> {
+        let name = if core.dedicated { self.name.clone() } else { format!("{}-{id}", self.name) };
         let promise = Arc::new(Promise { core, id, state: Mutex::new(State::Offered) });
-        let thread = WorkerThread {
-            name: format!("{}-{id}", self.name),
-            stack_size: self.stack_size,
-            promise: Arc::clone(&promise),
-        };
+        let thread =
+            WorkerThread { name, stack_size: self.stack_size, promise: Arc::clone(&promise) };
         // the standard library panics where it is asked for a stack that it can't describe
         let answer = quietly(|| match &self.handler {
             Some(handler) => handler(thread),

@@ -1,17 +1,15 @@
 //! A job that goes on whether or not somebody watches.
 
-use crate::alarm::Alarm;
 use crate::cell::{CancelOutcome, Watch};
 use crate::core::Link;
 use crate::error::RunError;
-use crate::job::JobId;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Wake, Waker};
-use tollgate_admission::Deadline;
 use tollgate_admission::engine::Key;
+use tollgate_admission::{Deadline, JobId, Sleep};
 
 /// Accepted work: its result can be awaited, awaited for a limited time and awaited again, or joined from a plain thread.
 ///
@@ -77,8 +75,8 @@ impl<R> Ticket<R> {
     ///
     /// Nothing is lost by dropping it.
     pub fn wait_until(&mut self, deadline: impl Into<Deadline>) -> WaitUntil<'_, R> {
-        let alarm = Alarm::new(Arc::clone(&self.core.time), deadline.into());
-        WaitUntil { ticket: self, alarm }
+        let sleep = Sleep::until(Arc::clone(&self.core.time), deadline);
+        WaitUntil { ticket: self, sleep }
     }
 
     /// Blocks the calling thread until the result is there. Not for async code, where the ticket is to be awaited.
@@ -154,7 +152,7 @@ impl<R> fmt::Debug for Ticket<R> {
 #[must_use = "futures do nothing unless awaited"]
 pub struct WaitUntil<'a, R> {
     ticket: &'a mut Ticket<R>,
-    alarm: Alarm,
+    sleep: Sleep,
 }
 
 impl<R> Future for WaitUntil<'_, R> {
@@ -164,7 +162,7 @@ impl<R> Future for WaitUntil<'_, R> {
         if let Poll::Ready(result) = Pin::new(&mut *self.ticket).poll(cx) {
             return Poll::Ready(Some(result));
         }
-        self.alarm.poll(cx).map(|()| None)
+        Pin::new(&mut self.sleep).poll(cx).map(|()| None)
     }
 }
 

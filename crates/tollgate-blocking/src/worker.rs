@@ -6,7 +6,7 @@ use crate::sync;
 use std::cell::{Cell, RefCell};
 use std::mem;
 use std::sync::Arc;
-use tollgate_admission::engine::{LaneId, Tick};
+use tollgate_admission::engine::{Claim, LaneId};
 
 /// How often a worker that ran out of work offers its time slice to others before it parks. A few yields let many
 /// callers submit again without a wake-up; spinning instead would take the core that they need.
@@ -17,24 +17,17 @@ const YIELDS: usize = if cfg!(tollgate_loom) { 0 } else { 16 };
 /// Jobs in a row after which more are likely to come at once. A single caller's next job is not: it waits for the result.
 const STREAK: usize = 2;
 
-/// A permit that a job on this thread holds.
-#[derive(Clone, Copy)]
-struct Held {
-    lane: LaneId,
-    weight: u64,
-}
-
 use local::{HELD, WORKER};
 
 mod local {
     #![allow(clippy::missing_const_for_thread_local, reason = "loom takes no const initialiser")]
-    use super::{Cell, Held, RefCell, sync};
+    use super::{Cell, Claim, RefCell, sync};
 
     sync::thread_local! {
         /// The pool, by address, and the worker that this thread is.
         pub(super) static WORKER: Cell<Option<(usize, usize)>> = Cell::new(None);
         /// The permits under which the closures on this thread run, innermost last.
-        pub(super) static HELD: RefCell<Vec<Held>> = RefCell::new(Vec::new());
+        pub(super) static HELD: RefCell<Vec<Claim>> = RefCell::new(Vec::new());
     }
 }
 
@@ -60,8 +53,8 @@ pub(crate) fn held(lane: LaneId) -> u64 {
 
 /// A closure is to run on this thread under a permit: until [`let_go`], work that it submits may use it.
 #[inline]
-pub(crate) fn hold(lane: LaneId, weight: u64) {
-    HELD.with(|held| held.borrow_mut().push(Held { lane, weight }));
+pub(crate) fn hold(claim: &Claim) {
+    HELD.with(|held| held.borrow_mut().push(*claim));
 }
 
 /// The innermost closure has ended, and its permit is about to go home: whoever is woken by its result, on this thread
@@ -106,8 +99,8 @@ fn work(core: &Arc<Core>, id: usize) {
         let look = core.look(id, promised, mem::take(&mut reaped));
         promised = true;
         match look {
-            Look::Job(job, deadline) => {
-                let streak = run_jobs(core, id, job, deadline, &mut after);
+            Look::Job(job, expired) => {
+                let streak = run_jobs(core, id, job, expired, &mut after);
                 promised = streak.promised;
                 if streak.jobs >= STREAK {
                     linger(core);
@@ -142,16 +135,16 @@ fn run_jobs(
     core: &Arc<Core>,
     id: usize,
     job: Arc<dyn Job>,
-    deadline: Tick,
+    expired: bool,
     after: &mut After,
 ) -> Streak {
     let mut streak = Streak { jobs: 0, promised: false };
-    let mut next = Some((job, deadline));
-    while let Some((job, deadline)) = next.take() {
+    let mut next = Some((job, expired));
+    while let Some((job, expired)) = next.take() {
         streak.jobs += 1;
         let (mut ended, mut warn) = (None, None);
-        hold(job.header().lane, job.header().weight);
-        job.run(core, deadline, &mut |ending| {
+        hold(&job.header().claim());
+        job.run(core, expired, &mut |ending| {
             let_go();
             let turn = core.turn_over(id, &job, ending, after);
             (next, streak.promised, ended, warn) =
@@ -186,7 +179,7 @@ pub(crate) fn warn(core: &Core, header: &Header, slow: Slow) {
             job = %header.id(),
             name = header.name.as_str(),
             kind = header.kind.as_str(),
-            lane = &**core.lane_name(header.lane),
+            lane = &**core.lane_name(header.lane()),
             ran_ms = u64::try_from(slow.ran.as_millis()).unwrap_or(u64::MAX),
             panicked = slow.panicked,
             "a job took longer than its lane expects"

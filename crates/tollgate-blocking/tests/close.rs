@@ -124,7 +124,7 @@ fn a_shutdown_that_meets_its_deadline_names_what_is_left_and_can_be_asked_again(
     assert!(report.jobs.iter().all(|job| job.ran == Some(5 * SECOND)), "{report}");
     let text = report.to_string();
     for part in
-        ["not everything has stopped after 5s", "3 jobs, 4 permits and 3 threads", "#1 plain"]
+        ["not everything has stopped after 5s", "3 jobs, 4 permits and 3 threads", "#1 \"plain\""]
     {
         assert!(text.contains(part), "{text:?} lacks {part:?}");
     }

@@ -10,7 +10,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 use tollgate_blocking::admission::time::OnTime;
 use tollgate_blocking::admission::{NoTimer, TimeSource};
-use tollgate_blocking::{AcquireError, BlockingPool, Deadline, LanePolicy, RunError, SubmitError};
+use tollgate_blocking::{
+    AcquireError, BlockingPool, Deadline, LanePolicy, RunError, Scope, SubmitError,
+};
 
 /// Time that passes when a test says so; the calls that were asked for are then made by the test's thread.
 #[derive(Debug)]
@@ -274,5 +276,66 @@ fn a_deadline_that_meets_the_hand_off_refuses_or_runs() {
         returner.join().unwrap();
         shut_down(&pool);
         assert_eq!(drops.load(Ordering::SeqCst), 1);
+    });
+}
+
+fn scope() -> Scope {
+    Scope::root_by("scope", Scripted::new())
+}
+
+/// Waits for a scope to close. A job or an operation that it does not know of would still be there.
+fn end(scope: &Scope) {
+    let report = loom::future::block_on(scope.shutdown(Deadline::never()));
+    assert!(report.complete && report.nodes.is_empty(), "{report}");
+}
+
+/// ADM-15, A18: the close of a scope against submit. What gets in is waited for.
+#[test]
+fn a_job_submitted_while_its_scope_closes_runs_before_the_scope_is_closed_or_is_refused() {
+    model(|| {
+        let (pool, scope) = (pool(1, 1), scope());
+        let lane = pool.executor("lane").unwrap().scoped(&scope);
+        let ran = Arc::new(AtomicUsize::new(0));
+        let submitter = {
+            let ran = Arc::clone(&ran);
+            thread::spawn(move || match lane.submit(move || ran.fetch_add(1, Ordering::SeqCst)) {
+                Ok(ticket) => match ticket.join() {
+                    Ok(0) | Err(RunError::Refused(AcquireError::Closed { .. })) => {}
+                    other => panic!("{other:?}"),
+                },
+                Err(SubmitError::Refused(AcquireError::Closed { .. })) => {}
+                Err(other) => panic!("{other:?}"),
+            })
+        };
+        end(&scope);
+        let ran_by_then = ran.load(Ordering::SeqCst);
+        submitter.join().unwrap();
+        assert_eq!(ran.load(Ordering::SeqCst), ran_by_then, "it ran in a closed scope");
+        shut_down(&pool);
+    });
+}
+
+/// ADM-16, BLK-12: the end of the last operation against the threads of an attached pool.
+#[test]
+fn an_attached_pool_that_is_used_under_a_lease_while_it_drains_is_waited_for() {
+    model(|| {
+        let scope = scope();
+        let pool = BlockingPool::builder()
+            .capacity(1)
+            .lane(LanePolicy::new("lane").max_waiting(0))
+            .keep_alive(Duration::MAX)
+            .time(Scripted::new())
+            .scope(&scope)
+            .build()
+            .unwrap();
+        let lane = pool.executor("lane").unwrap();
+        let lease = scope.drain_lease(1, Deadline::never()).unwrap();
+        let flusher = thread::spawn(move || {
+            let flush = lane.job("flush").lease(&lease).submit(|| 1).unwrap();
+            assert_eq!(flush.join().unwrap(), 1);
+        });
+        end(&scope);
+        assert_eq!(pool.stats().threads.alive, 0);
+        flusher.join().unwrap();
     });
 }

@@ -3,6 +3,7 @@
 mod support;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use support::*;
 use tollgate_blocking::{Panic, RunError};
 
@@ -117,4 +118,24 @@ fn many_panics_cost_no_thread() {
     assert_eq!(stats.lanes[0].counts.panicked, 500);
     assert!(stats.threads.peak <= 2);
     shut_down(&pool);
+}
+
+/// What a destructor panics with goes as well, and does not pile up.
+#[test]
+fn what_a_destructor_of_captures_panicked_with_is_dropped() {
+    struct Payload(Arc<AtomicUsize>);
+    impl Drop for Payload {
+        fn drop(&mut self) {
+            self.0.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+    let dropped = Arc::new(AtomicUsize::new(0));
+    let owned = Owned::new();
+    let (pool, io) = owned.pool(1, 0);
+    pool.close();
+    let payload = Arc::clone(&dropped);
+    let captures = OnDrop(move || std::panic::panic_any(Payload(Arc::clone(&payload))));
+    let refused = io.submit(move || drop(captures));
+    assert!(refused.is_err(), "the pool is closed");
+    assert_eq!(dropped.load(Ordering::SeqCst), 1);
 }

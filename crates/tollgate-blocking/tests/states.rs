@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use support::*;
+use tollgate_blocking::admission::TimeSource;
 use tollgate_blocking::{AcquireError, JobState, LanePolicy, RunError};
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -184,14 +185,15 @@ fn a_job_that_nobody_wants_any_more_when_its_worker_comes_is_not_run() {
 #[test]
 fn a_job_whose_deadline_passed_before_its_worker_came_is_not_run() {
     let owned = Owned::new();
-    let nursery = Nursery::default();
-    let builder = owned.builder(1).lane(LanePolicy::new("io"));
+    let (nursery, clock) = (Nursery::default(), JumpyClock::new());
+    let builder = owned.builder(1).lane(LanePolicy::new("io")).time(Arc::new(clock.clone()));
     let pool = builder.spawn_handler(nursery.handler()).build().unwrap();
     let io = pool.executor("io").unwrap();
     let (drops, mark) = tally();
-    let mut run = io.job("late").deadline(owned.after(SECOND)).run(move || drop(mark));
+    let mut run = io.job("late").deadline(clock.now() + SECOND).run(move || drop(mark));
     start(&mut run);
-    owned.time.advance(SECOND);
+    // and no timer says so
+    clock.jump(SECOND);
     nursery.let_go();
     refused_by_deadline(block_on(run));
     assert_eq!(dropped(&drops), 1);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use support::*;
-use tollgate_blocking::{JobState, LanePolicy};
+use tollgate_blocking::{JobKind, JobState, LanePolicy};
 
 const SECOND: Duration = Duration::from_secs(1);
 
@@ -169,8 +169,8 @@ fn a_snapshot_shows_every_job_with_its_times() {
     jobs.sort_by_key(|job| job.id);
     let text: Vec<_> = jobs.iter().map(ToString::to_string).collect();
     let expected = [
-        "#1 running (short_io, lane `io`) running, for 2s",
-        "#2 queued (short_io, lane `io`) queued, waiting for 1s",
+        r##"#1 "running" (short_io, lane "io") running, for 2s"##,
+        r##"#2 "queued" (short_io, lane "io") queued, waiting for 1s"##,
     ];
     assert_eq!(text, expected);
     assert_eq!((jobs[0].id, jobs[1].id), (running.id(), queued.id()));
@@ -231,4 +231,90 @@ fn figures_and_reports_can_be_written_as_json() {
     assert_eq!((&report["complete"], &report["permits"]), (&false.into(), &1.into()));
     gate.open();
     running.join().unwrap();
+}
+
+/// BLK-13
+#[test]
+fn the_figures_count_jobs_by_state_and_by_kind_with_the_oldest_of_each() {
+    let owned = Owned::new();
+    let (pool, io) = owned.pool(3, 100);
+    const SCAN: JobKind = JobKind::new("scan");
+    let gate = Gate::new();
+    let job = |kind| io.job("x").kind(kind);
+    let running = job(SCAN).submit(gate.closure()).unwrap();
+    gate.wait_started();
+    owned.time.advance(SECOND);
+    let mut left = job(SCAN).run(gate.closure());
+    start(&mut left);
+    gate.wait_started();
+    let mut late = job(JobKind::CPU_BOUND).deadline(owned.after(SECOND)).run(gate.closure());
+    start(&mut late);
+    gate.wait_started();
+    let queued: Vec<_> = (0..3)
+        .map(|n| {
+            owned.time.advance(SECOND);
+            job(if n == 1 { SCAN } else { JobKind::SHORT_IO }).submit(|| ()).unwrap()
+        })
+        .collect();
+    let mut acquire = io.acquire();
+    start(&mut acquire);
+    drop(left);
+    owned.time.advance(SECOND);
+    let stats = pool.stats();
+    let states = stats.states;
+    assert_eq!((states.queued, states.running), (3, 1), "an acquire is no job");
+    assert_eq!((states.abandoned, states.timed_out, states.total()), (1, 1, 6));
+    let of = |kind| *stats.kinds.iter().find(|stats| stats.kind == kind).unwrap();
+    let scan = of(SCAN);
+    assert_eq!((scan.queued, scan.oldest_wait), (1, Some(2 * SECOND)));
+    assert_eq!((scan.running, scan.oldest_run), (2, Some(5 * SECOND)));
+    let cpu = of(JobKind::CPU_BOUND);
+    assert_eq!((cpu.queued, cpu.oldest_wait, cpu.running), (0, None, 1));
+    assert_eq!(cpu.oldest_run, Some(4 * SECOND));
+    let io_kind = of(JobKind::SHORT_IO);
+    assert_eq!((io_kind.queued, io_kind.oldest_wait), (2, Some(3 * SECOND)));
+    assert_eq!((io_kind.running, io_kind.oldest_run), (0, None));
+    // the oldest leaves, and the next one is
+    assert!(queued[0].cancel());
+    let stats = pool.stats();
+    let io_kind = stats.kinds.iter().find(|stats| stats.kind == JobKind::SHORT_IO).unwrap();
+    assert_eq!((io_kind.queued, io_kind.oldest_wait), (1, Some(SECOND)));
+    drop(acquire);
+    gate.open();
+    running.join().unwrap();
+    eventually("all jobs end", || pool.stats().states.total() == 0);
+    let empty = pool.stats().kinds;
+    assert!(empty.iter().all(|kind| (kind.queued, kind.running) == (0, 0)), "{empty:?}");
+}
+
+/// BLK-13
+#[test]
+fn a_snapshot_of_very_many_jobs_is_copied_in_steps_and_shows_all_that_wait_throughout() {
+    let owned = Owned::new();
+    let (pool, io) = owned.pool(1, usize::MAX);
+    let gate = Gate::new();
+    let running = io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    let tickets: Vec<_> = (0..5_000).map(|_| io.submit(|| ()).unwrap()).collect();
+    let (other, stop) = (io.clone(), Arc::new(AtomicBool::new(false)));
+    let come_and_go = {
+        let stop = Arc::clone(&stop);
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                other.submit(|| ()).unwrap().cancel();
+            }
+        })
+    };
+    for _ in 0..20 {
+        let jobs = pool.snapshot().jobs;
+        let mut ids: Vec<_> = jobs.iter().map(|job| job.id).collect();
+        ids.sort_unstable();
+        assert!(ids.is_sorted_by(|a, b| a < b), "a job is shown twice");
+        assert!(tickets.iter().all(|ticket| ids.binary_search(&ticket.id()).is_ok()));
+        assert!(ids.binary_search(&running.id()).is_ok());
+    }
+    stop.store(true, Ordering::Relaxed);
+    come_and_go.join().unwrap();
+    tickets.iter().for_each(|ticket| assert!(ticket.cancel()));
+    gate.open();
 }

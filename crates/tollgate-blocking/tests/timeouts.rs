@@ -240,6 +240,7 @@ fn a_destructor_that_never_ends_delays_no_deadline_of_another_job() {
         let mark = OnDrop(move || keep.clone()());
         drop(io.submit(move || drop(mark)).unwrap());
     }
+    eventually("their time is up", || pool.stats().budget.lanes[0].refused.deadline == 2);
     let late = io.submit(|| ()).unwrap();
     is_late(must_end("a deadline", move || late.join()));
     gate.open();

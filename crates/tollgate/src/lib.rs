@@ -53,11 +53,12 @@ pub use tollgate_blocking as blocking;
 /// What most programs need.
 pub mod prelude {
     pub use tollgate_admission::{
-        AcquireError, Budget, Deadline, Lane, LaneConfig, TryAcquireError,
+        AcquireError, Budget, Closed, Deadline, DrainLease, JobKind, JobName, Lane, LaneConfig,
+        Scope, ScopeGuard, ScopeReport, TryAcquireError,
     };
     pub use tollgate_blocking::{
-        BlockingPool, Executor, JobContext, JobKind, LanePolicy, RunError, ShutdownReport,
-        SubmitError, Ticket,
+        BlockingPool, Cancelled, Dedicated, Executor, JobContext, LanePolicy, Panic, PoolStats,
+        RunError, ShutdownReport, SubmitError, Ticket,
     };
 }
 

@@ -12,7 +12,7 @@ const IDLE: &str = "idle_context_switches";
 const IDLE_SECONDS: f64 = 10.0;
 
 /// (figure, what it is, limit, unit), for 4 workers on 2 cores.
-const BARS: [(&str, &str, Limit, &str); 8] = [
+const BARS: [(&str, &str, Limit, &str); 11] = [
     ("queued_bytes_each", "a job of 64,000 queued", Limit::AtMost(512.0), "bytes"),
     (
         "cancel_newest_of_64000_us_each",
@@ -31,6 +31,24 @@ const BARS: [(&str, &str, Limit, &str); 8] = [
     ("run_allocations_each", "a run in steady state", Limit::AtMost(1.0), "allocations"),
     ("run_bytes_each", "a run in steady state", Limit::AtMost(256.0), "bytes allocated"),
     ("lanes_1000_over_4", "a round trip with 1,000 lanes over one with 4", Limit::AtMost(1.5), "x"),
+    (
+        "scope_shutdown_100000_ms",
+        "ending 100,000 scopes with 100,000 queued jobs",
+        Limit::AtMost(1_000.0),
+        "ms",
+    ),
+    (
+        "scope_shutdown_100000_over_10_times_10000",
+        "ending 100,000 scopes over ten times ending 10,000",
+        Limit::AtMost(1.5),
+        "x",
+    ),
+    (
+        "snapshot_100000_hold_ms",
+        "the longest wait for the lock while 100,000 jobs are copied",
+        Limit::AtMost(1.0),
+        "ms",
+    ),
 ];
 
 /// Holds the figures to every bar.

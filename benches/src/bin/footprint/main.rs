@@ -7,6 +7,7 @@ mod idle;
 mod lanes;
 mod load;
 mod queue;
+mod scopes;
 mod threads;
 
 use std::alloc::System;
@@ -75,5 +76,6 @@ fn measure(args: &Args, runtime: &Runtime) -> anyhow::Result<Figures> {
     queue::measure(runtime, &mut figures)?;
     lanes::measure(runtime, &mut figures)?;
     load::measure(runtime, &mut figures)?;
+    scopes::measure(runtime, &mut figures)?;
     Ok(figures)
 }

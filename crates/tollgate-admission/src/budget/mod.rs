@@ -7,8 +7,9 @@ pub use config::{DEFAULT_MAX_WAITING, LaneConfig};
 pub use resize::{Change, LaneChange, Resize};
 
 use crate::deadline::Deadline;
-use crate::engine::{self, Alarm, Engine, LaneId, Request, State, Tick, WakeList, WakerSet};
+use crate::engine::{self, Alarm, Bound, Engine, LaneId, Request, State, Tick, WakeList, WakerSet};
 use crate::error::{AcquireError, BuildError, Closed, NoTimer, TryAcquireError, UnknownLane};
+use crate::scope::{DrainLease, Scope};
 use crate::stats::BudgetStats;
 use crate::sync::{Mutex, MutexGuard};
 use crate::time::{OnTime, ThreadTimer, TimeSource};
@@ -96,18 +97,21 @@ impl Core {
                 }
             }
             let more = wakes.len() >= WakeList::BATCH;
+            let told = if more { None } else { inner.state.next_told() };
             if inner.state.is_drained() {
                 inner.drained.take_all(&mut wakes);
             }
-            let deadline = inner.state.next_deadline();
-            let arm = inner.alarm.arm(deadline);
+            let call = inner.alarm.ask(inner.state.next_deadline(), inner.state.latest());
             drop(guard);
-            if arm && let Some(at) = deadline.to_instant(self.epoch) {
+            if let Some(at) = call.and_then(|at| at.to_instant(self.epoch)) {
                 self.time.call_at(at, self.me.clone());
             }
             wakes.wake_all();
-            if !more {
+            if !more && told.is_none() {
                 return;
+            }
+            if let Some(told) = told {
+                told.tell();
             }
             guard = self.inner.lock();
         }
@@ -225,7 +229,7 @@ impl Budget {
             .core
             .with(|state| state.lane(name).map(|id| (id, Arc::clone(&state.config(id).name))));
         let (id, name) = found.ok_or_else(|| UnknownLane { lane: name.into() })?;
-        Ok(Lane { core: Arc::clone(&self.core), id, name })
+        Ok(Lane { core: Arc::clone(&self.core), id, name, bound: None })
     }
 
     /// Admits nothing more. When this returns, everybody who waited has been refused, whether or not it has looked
@@ -284,11 +288,25 @@ pub struct Lane {
     core: Arc<Core>,
     id: LaneId,
     name: Arc<str>,
+    /// The scope that its acquires belong to.
+    bound: Option<Arc<Bound<Core>>>,
 }
 
 impl Lane {
     fn request(&self, weight: u64) -> Request {
-        Request { lane: self.id, weight, deadline: Tick::NEVER }
+        let group = self.bound.as_ref().map(|bound| bound.group());
+        Request { group, ..Request::new(self.id, weight) }
+    }
+
+    /// This lane for work of `scope`: its acquires are refused once the scope is closed, and its deadline covers them;
+    /// its permits count as something that is left in the scope until they are back. In place of a scope that this handle
+    /// was for.
+    ///
+    /// Keep the handle: making one registers it with the scope, what is acquired through it then costs nothing more.
+    #[must_use]
+    pub fn scoped(&self, scope: &Scope) -> Lane {
+        let bound = Bound::new(&self.core, scope, Arc::clone(&self.name));
+        Lane { bound: Some(Arc::new(bound)), ..self.clone() }
     }
 
     /// The lane's name.
@@ -305,7 +323,8 @@ impl Lane {
 
     /// A permit of this weight, all or nothing.
     pub fn acquire_many(&self, weight: u64) -> Acquire {
-        Acquire(engine::Acquire::new(Arc::clone(&self.core), self.request(weight)))
+        let inner = engine::Acquire::new(Arc::clone(&self.core), self.request(weight));
+        Acquire { inner, lane: Arc::clone(&self.name), bound: self.bound.clone() }
     }
 
     /// A permit of weight 1, if it can be had before `deadline`. An expired deadline is refused even when one is free.
@@ -329,6 +348,26 @@ impl Lane {
     /// As [`try_acquire`](Self::try_acquire).
     pub fn try_acquire_many(&self, weight: u64) -> Result<Permit, TryAcquireError> {
         engine::try_acquire(&self.core, self.request(weight)).map(Permit)
+    }
+
+    /// A permit of this weight as an operation under `lease`, if it can be had without waiting. It belongs to the lease's
+    /// scope, in place of one that this handle is for.
+    ///
+    /// # Errors
+    ///
+    /// As [`try_acquire`](Self::try_acquire), and when the lease allows no operation.
+    pub fn try_acquire_leased(
+        &self,
+        weight: u64,
+        lease: &DrainLease,
+    ) -> Result<Permit, TryAcquireError> {
+        let core = &self.core;
+        let bound = bind(core, &self.name, self.bound.as_ref(), lease);
+        let mut request = Request { group: Some(bound.group()), ..self.request(weight) };
+        let name = Arc::clone(&self.name).into();
+        let operation = engine::begin(&**core, &mut request, &lease.by_ref(), name)
+            .map_err(|cause| core.with(|state| state.try_acquire_error(&request, cause)))?;
+        engine::try_acquire_under(core, request, Some(operation)).map(Permit)
     }
 
     /// Admits nothing more in this lane, for good; other lanes go on, and may use what it had reserved.
@@ -363,22 +402,54 @@ impl fmt::Debug for Lane {
 /// When it is polled after it has completed.
 #[derive(Debug)]
 #[must_use = "an acquire does nothing until it is awaited"]
-pub struct Acquire(engine::Acquire<Core>);
+pub struct Acquire {
+    inner: engine::Acquire<Core>,
+    lane: Arc<str>,
+    /// Keeps the group of its scope.
+    bound: Option<Arc<Bound<Core>>>,
+}
 
 impl Acquire {
     /// Asks for this weight instead. Without effect once it was polled.
     pub fn weight(mut self, weight: u64) -> Self {
-        let request = Request { weight, ..*self.0.request() };
-        self.0.set_request(request);
+        let request = Request { weight, ..*self.inner.request() };
+        self.inner.set_request(request);
         self
     }
 
     /// Tightens the deadline: the earliest one given counts. Without effect once it was polled.
     pub fn until(mut self, deadline: impl Into<Deadline>) -> Self {
-        let request = *self.0.request();
-        let deadline = self.0.engine().tick(deadline.into()).min(request.deadline);
-        self.0.set_request(Request { deadline, ..request });
+        let request = *self.inner.request();
+        let deadline = self.inner.engine().tick(deadline.into()).min(request.deadline);
+        self.inner.set_request(Request { deadline, ..request });
         self
+    }
+
+    /// Makes it an operation under `lease`, which begins at the first poll. It belongs to the lease's scope, in place of
+    /// one that the handle of the lane is for. Without effect once it was polled.
+    pub fn lease(mut self, lease: &DrainLease) -> Self {
+        let bound = bind(self.inner.engine(), &self.lane, self.bound.as_ref(), lease);
+        let group = Some(bound.group());
+        self.inner.set_request(Request { group, ..*self.inner.request() });
+        if self.inner.request().group == group {
+            self.bound = Some(bound);
+        }
+        self.inner.set_lease(lease.by_ref(), Arc::clone(&self.lane).into());
+        self
+    }
+}
+
+/// The group of the scope of `lease`: `bound`'s if that is for it. Otherwise its end, or its deadline, would not reach
+/// what waits, and another scope would have something left that nothing lets it know of.
+fn bind(
+    core: &Arc<Core>,
+    lane: &Arc<str>,
+    bound: Option<&Arc<Bound<Core>>>,
+    lease: &DrainLease,
+) -> Arc<Bound<Core>> {
+    match bound {
+        Some(bound) if bound.scope() == lease.scope() => Arc::clone(bound),
+        _ => Arc::new(Bound::new(core, lease.scope(), Arc::clone(lane))),
     }
 }
 
@@ -386,7 +457,9 @@ impl Future for Acquire {
     type Output = Result<Permit, AcquireError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        Pin::new(&mut self.0).poll(cx).map_ok(Permit)
+        let result = std::task::ready!(Pin::new(&mut self.inner).poll(cx));
+        self.bound = None;
+        Poll::Ready(result.map(Permit))
     }
 }
 

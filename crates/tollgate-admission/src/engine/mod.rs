@@ -13,6 +13,7 @@
 
 mod alarm;
 mod board;
+mod group;
 mod heap;
 mod shell;
 mod slab;
@@ -20,10 +21,14 @@ mod state;
 mod wake;
 
 pub use crate::budget::Change;
+pub use crate::scope::{Bound, LeaseRef, Member, Membership, Operation, Remaining};
 pub use crate::sync::{Mutex, MutexGuard};
 pub use alarm::Alarm;
-pub use shell::{Acquire, Engine, Permit, Resizable, try_acquire};
+pub use group::{GroupId, GroupOwner, GroupStats, Told};
+pub use shell::{Acquire, Engine, Permit, Resizable, begin, try_acquire, try_acquire_under};
 pub use slab::Key;
-pub use state::{Attempt, Cause, Entered, LaneId, Outcome, Request, Settled, State, Status, Tick};
+pub use state::{
+    Attempt, Cause, Claim, Entered, LaneId, Outcome, Request, Settled, State, Status, Tick,
+};
 pub(crate) use wake::contain;
 pub use wake::{WakeList, WakerSet};

@@ -1,9 +1,11 @@
 //! The acquire future and the permit, over whoever owns the lock.
 
-use super::{Attempt, Cause, Entered, Key, LaneId, Outcome, Request, State, Tick};
+use super::{Attempt, Cause, Claim, Entered, GroupId, Key, Outcome, Request, State, Tick};
 use crate::budget::Change;
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, BuildError, NoTimer, TryAcquireError};
+use crate::job::{JobInfo, JobName};
+use crate::scope::{LeaseRef, Operation};
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -21,8 +23,9 @@ pub trait Engine: Send + Sync + 'static {
     /// The waker in a waiter that is an acquire, `None` for any other.
     fn waker(waiter: &mut Self::Waiter) -> Option<&mut Waker>;
 
-    /// Locks the state and calls `f`; takes what was settled; unlocks; then wakes whom it must, and has the timer call
-    /// at [`State::next_deadline`], if the [`Alarm`](super::Alarm) says that it has to be asked. `f` runs no user code.
+    /// Locks the state and calls `f`; takes what was settled, then what is to be [told](State::next_told); unlocks; then
+    /// wakes and tells whom it must, and has the timer call in time for [`State::next_deadline`], when the
+    /// [`Alarm`](super::Alarm) says that it has to be asked. `f` runs no user code.
     fn with<R>(&self, f: impl FnOnce(&mut State<Self::Waiter>) -> R) -> R;
 
     /// The present. Called under the lock at times: it must not take one that is held around [`with`](Self::with).
@@ -37,6 +40,38 @@ pub trait Engine: Send + Sync + 'static {
     ///
     /// [`NoTimer`] when nothing could end it.
     fn prepare_timer(&self) -> Result<(), NoTimer>;
+
+    /// Admits nothing more for `group`, and refuses who waits in it, but for what is under a lease unless `leased` says so.
+    fn close_group(&self, group: GroupId, leased: bool) {
+        self.with(|state| {
+            // whose time is up leaves as such
+            state.advance(self.now());
+            state.close_group(group, leased);
+        });
+    }
+
+    /// Asks what runs in `group` to stop, but for work under a lease; returns how many were asked now. Only for an engine
+    /// that runs something.
+    fn cancel_group(&self, group: GroupId) -> u64 {
+        let _ = group;
+        0
+    }
+
+    /// Makes the deadline of a group earlier, for whatever is in it.
+    fn tighten_group(&self, group: GroupId, deadline: Tick) {
+        // for waits that are under way; without a timer they end with the first call after their time
+        let _ = self.prepare_timer();
+        self.with(|state| {
+            state.tighten_group(group, deadline, |_| {});
+            state.advance(self.now());
+        });
+    }
+
+    /// The jobs in `group`. Only for an engine that has jobs.
+    fn jobs_in(&self, group: GroupId) -> Vec<JobInfo> {
+        let _ = group;
+        Vec::new()
+    }
 }
 
 /// A budget that can be resized, whoever its engine is.
@@ -67,24 +102,25 @@ impl<E: Engine> Resizable for E {
 /// The owned right to run. Dropping it returns it, on any thread.
 pub struct Permit<E: Engine> {
     engine: Arc<E>,
-    lane: LaneId,
-    weight: u64,
+    claim: Claim,
+    /// Ends once the permit is back.
+    operation: Option<Operation>,
 }
 
 impl<E: Engine> Permit<E> {
-    /// Takes charge of `weight` permits that are out of `lane` and that nobody else answers for.
-    pub fn adopt(engine: Arc<E>, lane: LaneId, weight: u64) -> Self {
-        Permit { engine, lane, weight }
+    /// Takes charge of `claim`, which is out and which nobody else answers for, and of the operation under which it is.
+    pub fn adopt(engine: Arc<E>, claim: Claim, operation: Option<Operation>) -> Self {
+        Permit { engine, claim, operation }
     }
 
-    /// The lane it came from.
-    pub fn lane(&self) -> LaneId {
-        self.lane
+    /// What it takes.
+    pub fn claim(&self) -> Claim {
+        self.claim
     }
 
     /// How much it takes of the capacity, 1 or more.
     pub fn weight(&self) -> u64 {
-        self.weight
+        self.claim.weight
     }
 
     /// Whose permit it is.
@@ -92,26 +128,50 @@ impl<E: Engine> Permit<E> {
         &self.engine
     }
 
-    /// Gives up charge without returning it: the caller answers for the permits now.
-    pub fn disarm(mut self) -> (Arc<E>, LaneId, u64) {
-        let weight = std::mem::replace(&mut self.weight, 0);
-        (Arc::clone(&self.engine), self.lane, weight)
+    /// Gives up charge without returning it: the caller answers for it now.
+    pub fn disarm(mut self) -> (Arc<E>, Claim, Option<Operation>) {
+        let claim = self.claim;
+        self.claim.weight = 0;
+        (Arc::clone(&self.engine), claim, self.operation.take())
     }
 }
 
 impl<E: Engine> Drop for Permit<E> {
     fn drop(&mut self) {
-        if self.weight > 0 {
+        if self.claim.weight > 0 {
             let engine = &self.engine;
-            engine.with(|state| state.release(self.lane, self.weight, || engine.now()));
+            engine.with(|state| state.release(&self.claim, || engine.now()));
         }
     }
 }
 
 impl<E: Engine> fmt::Debug for Permit<E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut out = f.debug_struct("Permit");
-        out.field("lane", &self.lane).field("weight", &self.weight).finish_non_exhaustive()
+        f.debug_struct("Permit").field("claim", &self.claim).finish_non_exhaustive()
+    }
+}
+
+/// Begins an operation under `lease` and makes `request` part of it. `name` is what reports call the operation.
+///
+/// # Errors
+///
+/// Why it may not begin, counted once.
+pub fn begin<E: Engine>(
+    engine: &E,
+    request: &mut Request,
+    lease: &LeaseRef,
+    name: JobName,
+) -> Result<Operation, Cause> {
+    match lease.begin(name) {
+        Ok(operation) => {
+            request.leased = true;
+            request.deadline = request.deadline.min(engine.tick(lease.deadline()));
+            Ok(operation)
+        }
+        Err(cause) => {
+            engine.with(|state| state.count_refusal(request.lane, cause));
+            Err(cause)
+        }
     }
 }
 
@@ -124,6 +184,19 @@ pub fn try_acquire<E: Engine>(
     engine: &Arc<E>,
     request: Request,
 ) -> Result<Permit<E>, TryAcquireError> {
+    try_acquire_under(engine, request, None)
+}
+
+/// Takes a permit without waiting, for an operation that was [begun](begin) for `request`.
+///
+/// # Errors
+///
+/// Why there is none, counted once.
+pub fn try_acquire_under<E: Engine>(
+    engine: &Arc<E>,
+    request: Request,
+    mut operation: Option<Operation>,
+) -> Result<Permit<E>, TryAcquireError> {
     engine.with(|state| {
         let cause = match state.try_acquire(&request, || engine.now()) {
             Attempt::Granted => return Ok(()),
@@ -135,7 +208,8 @@ pub fn try_acquire<E: Engine>(
         };
         Err(state.try_acquire_error(&request, cause))
     })?;
-    Ok(Permit::adopt(Arc::clone(engine), request.lane, request.weight))
+    operation.iter_mut().for_each(Operation::start);
+    Ok(Permit::adopt(Arc::clone(engine), request.claim(), operation))
 }
 
 /// A permit to come.
@@ -146,6 +220,9 @@ pub fn try_acquire<E: Engine>(
 pub struct Acquire<E: Engine> {
     engine: Arc<E>,
     request: Request,
+    lease: Option<(LeaseRef, JobName)>,
+    /// Begun at the first poll, if there is a lease.
+    operation: Option<Operation>,
     at: At,
 }
 
@@ -159,7 +236,17 @@ enum At {
 impl<E: Engine> Acquire<E> {
     /// An acquire that asks for `request`.
     pub fn new(engine: Arc<E>, request: Request) -> Self {
-        Acquire { engine, request, at: At::Fresh }
+        Acquire { engine, request, lease: None, operation: None, at: At::Fresh }
+    }
+
+    /// Makes it an operation under `lease`, which a report calls `name`. Without effect once it was polled.
+    pub fn set_lease(&mut self, lease: LeaseRef, name: JobName) {
+        self.lease = Some((lease, name));
+    }
+
+    /// The lease, and what a report calls the operation.
+    pub fn lease(&self) -> Option<&(LeaseRef, JobName)> {
+        self.lease.as_ref()
     }
 
     /// What it asks for.
@@ -179,12 +266,24 @@ impl<E: Engine> Acquire<E> {
         &self.engine
     }
 
-    fn permit(&self) -> Permit<E> {
-        Permit::adopt(Arc::clone(&self.engine), self.request.lane, self.request.weight)
+    fn permit(&mut self) -> Permit<E> {
+        let mut operation = self.operation.take();
+        operation.iter_mut().for_each(Operation::start);
+        Permit::adopt(Arc::clone(&self.engine), self.request.claim(), operation)
     }
 
     fn start(&mut self, waker: &Waker) -> Poll<Result<Permit<E>, AcquireError>> {
-        let (engine, request) = (&self.engine, self.request);
+        if let Some((lease, name)) = self.lease.take() {
+            match begin(&*self.engine, &mut self.request, &lease, name) {
+                Ok(operation) => self.operation = Some(operation),
+                Err(cause) => {
+                    let request = self.request;
+                    let error = self.engine.with(|state| state.acquire_error(&request, cause));
+                    return self.finish(Err(error));
+                }
+            }
+        }
+        let (engine, request) = (Arc::clone(&self.engine), self.request);
         let now = || engine.now();
         let first = engine.with(|state| match state.try_acquire(&request, now) {
             Attempt::Granted => Ok(None),
@@ -193,7 +292,10 @@ impl<E: Engine> Acquire<E> {
         });
         let needs_timer = match first {
             Ok(Some(needs_timer)) => needs_timer,
-            Ok(None) => return self.finish(Ok(self.permit())),
+            Ok(None) => {
+                let permit = self.permit();
+                return self.finish(Ok(permit));
+            }
             Err(error) => return self.finish(Err(error)),
         };
         if needs_timer && engine.prepare_timer().is_err() {
@@ -217,7 +319,10 @@ impl<E: Engine> Acquire<E> {
                 self.at = At::Queued(key);
                 Poll::Pending
             }
-            Ok(None) => self.finish(Ok(self.permit())),
+            Ok(None) => {
+                let permit = self.permit();
+                self.finish(Ok(permit))
+            }
             Err(error) => self.finish(Err(error)),
         }
     }
@@ -227,6 +332,8 @@ impl<E: Engine> Acquire<E> {
         result: Result<Permit<E>, AcquireError>,
     ) -> Poll<Result<Permit<E>, AcquireError>> {
         self.at = At::Done;
+        // that of a refusal gives its allowance back
+        self.operation = None;
         Poll::Ready(result)
     }
 
@@ -253,7 +360,10 @@ impl<E: Engine> Acquire<E> {
                 Some(Err(()))
             });
             match seen {
-                Some(Ok(Ok(()))) => return self.finish(Ok(self.permit())),
+                Some(Ok(Ok(()))) => {
+                    let permit = self.permit();
+                    return self.finish(Ok(permit));
+                }
                 Some(Ok(Err(error))) => return self.finish(Err(error)),
                 Some(Err(())) => return Poll::Pending,
                 None => fresh = Some(waker.clone()),

@@ -1,6 +1,7 @@
 //! Where waiters live: slots with intrusive links, in chunks that never move.
 
-use super::state::{Outcome, Tick};
+use super::group::GroupId;
+use super::state::{LaneId, Outcome, Tick};
 
 /// "No slot", for links.
 pub(super) const NIL: u32 = u32::MAX;
@@ -16,12 +17,31 @@ pub struct Key {
     pub(super) generation: u32,
 }
 
-/// Where a waiter stands. Its links mean something else in each place.
+/// Neighbours in a list.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Links {
+    prev: u32,
+    next: u32,
+}
+
+impl Links {
+    /// In no list, or alone in one.
+    pub(super) const NONE: Links = Links { prev: NIL, next: NIL };
+}
+
+/// Which of a slot's links a list is threaded through.
+pub(super) const QUEUE: usize = 0;
+/// See [`QUEUE`].
+pub(super) const GROUP: usize = 1;
+/// See [`QUEUE`].
+pub(super) const CLASS: usize = 2;
+
+/// Where a waiter stands. Its first links mean something else in each place.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Place {
-    /// `next` is the next free slot.
+    /// Linked into the list of free slots.
     Free,
-    /// Linked into its lane's queue; `prev` and `next` are its neighbours there.
+    /// Linked into its lane's queue, and the lists of its group and its class.
     Waiting,
     /// Decided, but its owner has not been told: linked into the list of the settled.
     Settled(Outcome),
@@ -36,13 +56,24 @@ pub(super) struct Slot<W> {
     pub(super) waiter: Option<W>,
     pub(super) generation: u32,
     pub(super) lane: u32,
-    pub(super) prev: u32,
-    pub(super) next: u32,
+    pub(super) links: [Links; 3],
     pub(super) weight: u64,
     pub(super) arrival: u64,
     pub(super) since: Tick,
     pub(super) deadline: Tick,
     pub(super) place: Place,
+    pub(super) group: Option<GroupId>,
+    pub(super) class: u16,
+    /// It came under a drain lease.
+    pub(super) leased: bool,
+}
+
+impl<W> Slot<W> {
+    /// Lane, since when, and what waits, if it is in its lane's queue.
+    pub(super) fn waiting(&self) -> Option<(LaneId, Tick, &W)> {
+        let waiter = self.waiter.as_ref().filter(|_| self.place == Place::Waiting)?;
+        Some((LaneId(self.lane), self.since, waiter))
+    }
 }
 
 #[derive(Debug)]
@@ -62,7 +93,7 @@ impl<W> Slab<W> {
         if self.free != NIL {
             let index = self.free;
             let old = &mut self[index];
-            let next = old.next;
+            let next = old.links[QUEUE].next;
             slot.generation = old.generation;
             *old = slot;
             self.free = next;
@@ -86,7 +117,7 @@ impl<W> Slab<W> {
         let slot = &mut self[index];
         slot.place = Place::Free;
         slot.generation = slot.generation.wrapping_add(1);
-        slot.next = free;
+        slot.links[QUEUE].next = free;
         let waiter = slot.waiter.take();
         self.free = index;
         waiter
@@ -100,6 +131,18 @@ impl<W> Slab<W> {
     pub(super) fn get(&self, key: Key) -> Option<&Slot<W>> {
         let slot = self.chunks.get(key.index as usize / CHUNK)?.get(key.index as usize % CHUNK)?;
         (slot.generation == key.generation && slot.place != Place::Free).then_some(slot)
+    }
+
+    /// The slots from `at` to the end of a chunk, about `count` of them, and where the next part begins.
+    pub(super) fn part(
+        &self,
+        at: usize,
+        count: usize,
+    ) -> (Option<usize>, impl Iterator<Item = &Slot<W>>) {
+        let first = (at / CHUNK).min(self.chunks.len());
+        let last = (first + count.div_ceil(CHUNK).max(1)).min(self.chunks.len());
+        let next = (last < self.chunks.len()).then_some(last * CHUNK);
+        (next, self.chunks[first..last].iter().flatten())
     }
 
     /// Every slot that holds a waiter, in no order.
@@ -123,46 +166,53 @@ impl<W> std::ops::IndexMut<u32> for Slab<W> {
     }
 }
 
-/// Head and tail of a list that is threaded through the slots.
+/// Head and tail of a list that is threaded through one of the links of the slots.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct List {
+pub(super) struct List<const LINKS: usize> {
     pub(super) head: u32,
     tail: u32,
 }
 
-impl List {
+impl<const LINKS: usize> List<LINKS> {
     pub(super) const fn new() -> Self {
         List { head: NIL, tail: NIL }
     }
 
+    #[inline]
     pub(super) fn is_empty(self) -> bool {
         self.head == NIL
     }
 
+    /// The one after `index`, or [`NIL`].
+    #[inline]
+    pub(super) fn after<W>(slab: &Slab<W>, index: u32) -> u32 {
+        slab[index].links[LINKS].next
+    }
+
+    #[inline]
     pub(super) fn push<W>(&mut self, slab: &mut Slab<W>, index: u32) {
         let tail = self.tail;
-        let slot = &mut slab[index];
-        slot.prev = tail;
-        slot.next = NIL;
+        slab[index].links[LINKS] = Links { prev: tail, next: NIL };
         if tail == NIL {
             self.head = index;
         } else {
-            slab[tail].next = index;
+            slab[tail].links[LINKS].next = index;
         }
         self.tail = index;
     }
 
+    #[inline]
     pub(super) fn unlink<W>(&mut self, slab: &mut Slab<W>, index: u32) {
-        let Slot { prev, next, .. } = slab[index];
+        let Links { prev, next } = slab[index].links[LINKS];
         if prev == NIL {
             self.head = next;
         } else {
-            slab[prev].next = next;
+            slab[prev].links[LINKS].next = next;
         }
         if next == NIL {
             self.tail = prev;
         } else {
-            slab[next].prev = prev;
+            slab[next].links[LINKS].prev = prev;
         }
     }
 }

@@ -26,7 +26,8 @@
 //! per waiter over its life.
 
 use super::board::{Board, Row, Standing};
-use super::slab::{Key, List, NIL, Place, Slab, Slot};
+use super::group::{Closing, Group, GroupId, GroupOwner, GroupStats, Groups, Told};
+use super::slab::{CLASS, GROUP, Key, Links, List, NIL, Place, QUEUE, Slab, Slot};
 use crate::budget::config::{LaneConfig, effective_limits, validate};
 use crate::deadline::Deadline;
 use crate::error::{AcquireError, BuildError, Closed, TryAcquireError};
@@ -87,6 +88,38 @@ pub struct Request {
     pub weight: u64,
     /// Latest moment at which the permit may still be granted.
     pub deadline: Tick,
+    /// The group that it belongs to, if to any: its deadline counts too, and closing it refuses this.
+    pub group: Option<GroupId>,
+    /// What [`State::classes`] counts it under: small numbers, whose meaning is the engine's.
+    pub class: u16,
+    /// It comes under a drain lease: closing its group, or a state as [`Closed::Scope`], does not refuse it, and it waits
+    /// for its turn however many wait.
+    pub leased: bool,
+}
+
+impl Request {
+    /// For `weight` permits of `lane`, without a deadline, a group or a lease.
+    #[must_use]
+    pub const fn new(lane: LaneId, weight: u64) -> Self {
+        Request { lane, weight, deadline: Tick::NEVER, group: None, class: 0, leased: false }
+    }
+
+    /// What it is granted.
+    #[must_use]
+    pub const fn claim(&self) -> Claim {
+        Claim { lane: self.lane, weight: self.weight, group: self.group }
+    }
+}
+
+/// What a permit takes, and gives back in the end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The lane that it came from.
+    pub lane: LaneId,
+    /// Permits.
+    pub weight: u64,
+    /// The group that it belongs to, if to any.
+    pub group: Option<GroupId>,
 }
 
 /// Why an acquire was refused.
@@ -112,6 +145,12 @@ pub enum Cause {
     Busy,
     /// It would have had to wait under a deadline, and there is no timer.
     NoTimer,
+    /// The drain lease that it came with had expired.
+    LeaseExpired,
+    /// The drain lease that it came with allows no more operations.
+    LeaseExhausted,
+    /// It is long-running work, in a pool that others share.
+    LongRunning,
 }
 
 /// The fate of a waiter.
@@ -199,7 +238,7 @@ pub enum Status {
 struct Lane {
     running: u64,
     waiting: usize,
-    queue: List,
+    queue: List<QUEUE>,
     /// Kept and not in use: withheld from every other lane. Part of `State::kept_idle`.
     kept_idle: u64,
     /// Withheld from borrowers: the unmet reservation when the head fits inside it, else `kept_idle`. Part of
@@ -211,6 +250,8 @@ struct Lane {
     ceiling: u64,
     config: LaneConfig,
     closed: Option<Closed>,
+    /// Those of `waiting` that came under a lease: the bound is not for them.
+    leased: usize,
     /// How many younger borrowers have passed the head.
     bypassed: u32,
     refused: Refused,
@@ -223,6 +264,7 @@ impl Lane {
             config,
             ceiling,
             closed: None,
+            leased: 0,
             running: 0,
             waiting: 0,
             queue: List::new(),
@@ -249,6 +291,13 @@ impl Lane {
     }
 }
 
+/// Those who wait and are of one class.
+#[derive(Clone, Copy, Debug)]
+struct Class {
+    waiting: usize,
+    queue: List<CLASS>,
+}
+
 /// A budget, its lanes and whoever waits, generic over what waits.
 ///
 /// Every method that takes `now` calls it at most once, and only when a deadline has to be compared or a waiter is
@@ -267,7 +316,7 @@ pub struct State<W> {
     lanes: Vec<Lane>,
     waiters: Slab<W>,
     /// Decided, not yet announced.
-    settled: List,
+    settled: List<QUEUE>,
     /// Lanes that were closed while they had waiters.
     refusing: Vec<u32>,
     board: Board,
@@ -277,6 +326,10 @@ pub struct State<W> {
     deadlines: BinaryHeap<Reverse<(Tick, Key)>>,
     /// Waiters with an explicit deadline.
     with_deadline: usize,
+    groups: Groups,
+    classes: Vec<Class>,
+    /// Groups that were closed while somebody waited in them.
+    refusing_groups: Vec<GroupId>,
 }
 
 impl<W> State<W> {
@@ -312,6 +365,9 @@ impl<W> State<W> {
             newly_stuck: Vec::with_capacity(count),
             deadlines: BinaryHeap::new(),
             with_deadline: 0,
+            groups: Groups::default(),
+            classes: Vec::new(),
+            refusing_groups: Vec::new(),
         })
     }
 
@@ -323,6 +379,12 @@ impl<W> State<W> {
     /// Permits that are out, those handed to waiters that have not looked yet included.
     pub fn out(&self) -> u64 {
         self.out
+    }
+
+    /// The latest reading of the clock that it was given; [`Tick::ZERO`] before the first.
+    #[inline]
+    pub fn latest(&self) -> Tick {
+        self.latest
     }
 
     /// Waiters in all queues.
@@ -363,7 +425,8 @@ impl<W> State<W> {
 
     /// Whether a waiter under this request would need a timer to be told in time.
     pub fn needs_timer(&self, request: &Request) -> bool {
-        request.deadline != Tick::NEVER || self.config(request.lane).queue_timeout.is_some()
+        self.deadline_of(request) != Tick::NEVER
+            || self.config(request.lane).queue_timeout.is_some()
     }
 
     /// No waiter's time is up before this; [`Tick::NEVER`] when none is timed. Call [`advance`](Self::advance) then: it
@@ -385,12 +448,33 @@ impl<W> State<W> {
 
     #[inline]
     fn is_open(&self, index: usize) -> bool {
-        self.lanes[index].closed.is_none() && self.closed.is_none()
+        self.lanes[index].closed.is_none() && matches!(self.closed, None | Some(Closed::Scope))
     }
 
     fn read(&mut self, now: impl FnOnce() -> Tick) -> Tick {
         self.latest = self.latest.max(now());
         self.latest
+    }
+
+    /// The earliest of a request's own deadline and its group's.
+    #[inline]
+    pub fn deadline_of(&self, request: &Request) -> Tick {
+        match request.group.and_then(|group| self.groups.get(group)) {
+            Some(group) => request.deadline.min(group.deadline),
+            None => request.deadline,
+        }
+    }
+
+    /// Why a request is admitted nothing, if it is not: its lane, its group or the whole state is closed to it.
+    #[inline]
+    pub fn closed_to(&self, request: &Request) -> Option<Closed> {
+        let closed = self.lanes[request.lane.0 as usize].closed.or(self.closed);
+        if closed.is_some_and(|what| !(request.leased && what == Closed::Scope)) {
+            return closed;
+        }
+        // one that is gone admits nothing
+        let group = self.groups.get(request.group?);
+        group.is_none_or(|group| group.refuses(request.leased)).then_some(Closed::Scope)
     }
 
     /// Idle capacity that a borrower may take, apart from what its own lane is kept.
@@ -410,26 +494,28 @@ impl<W> State<W> {
     /// O(log lanes); O(1) when nobody waits.
     #[inline]
     pub fn try_acquire(&mut self, request: &Request, now: impl FnOnce() -> Tick) -> Attempt {
-        if request.deadline != Tick::NEVER || self.is_timed() {
+        let deadline = self.deadline_of(request);
+        if deadline != Tick::NEVER || self.is_timed() {
             let now = self.read(now);
             self.settle_due(now);
         }
-        self.attempt(request)
+        self.attempt(request, deadline)
     }
 
     /// Decides a newcomer's fate; the due waiters were settled before.
     #[inline]
-    fn attempt(&mut self, request: &Request) -> Attempt {
+    fn attempt(&mut self, request: &Request, deadline: Tick) -> Attempt {
         let index = request.lane.0 as usize;
-        let lane = &self.lanes[index];
         let weight = request.weight;
-        let cause = if let Some(closed) = lane.closed.or(self.closed) {
+        let closed = self.closed_to(request);
+        let lane = &self.lanes[index];
+        let cause = if let Some(closed) = closed {
             Cause::Closed(closed)
         } else if weight == 0 {
             Cause::ZeroWeight
         } else if weight > lane.ceiling {
             Cause::TooLarge { limit: lane.ceiling }
-        } else if request.deadline <= self.latest && request.deadline != Tick::NEVER {
+        } else if deadline <= self.latest && deadline != Tick::NEVER {
             Cause::Deadline
         } else {
             if !lane.queue.is_empty() {
@@ -447,9 +533,12 @@ impl<W> State<W> {
                 return Attempt::Wait;
             }
             self.take(index, weight);
+            if let Some(group) = request.group {
+                self.groups.take(group, weight);
+            }
             return Attempt::Granted;
         };
-        self.count_refusal(request.lane, cause);
+        self.count_refused(request, cause);
         Attempt::Refused(cause)
     }
 
@@ -465,17 +554,18 @@ impl<W> State<W> {
     ) -> Entered<W> {
         let now = self.read(now);
         self.settle_due(now);
-        match self.attempt(request) {
+        let deadline = self.deadline_of(request);
+        match self.attempt(request, deadline) {
             Attempt::Granted => return Entered::Granted(waiter),
             Attempt::Refused(cause) => return Entered::Refused(cause, waiter),
             Attempt::Wait => {}
         }
         let index = request.lane.0 as usize;
-        let Lane { config: LaneConfig { max_waiting, queue_timeout, .. }, waiting, .. } =
+        let Lane { config: LaneConfig { max_waiting, queue_timeout, .. }, waiting, leased, .. } =
             self.lanes[index];
         let cause = if queue_timeout == Some(Duration::ZERO) {
             Some(Cause::Deadline)
-        } else if waiting >= max_waiting {
+        } else if waiting - leased >= max_waiting && !request.leased {
             Some(Cause::QueueFull { max_waiting })
         } else {
             None
@@ -489,13 +579,15 @@ impl<W> State<W> {
             waiter: Some(waiter),
             generation: 0,
             lane: request.lane.0,
-            prev: NIL,
-            next: NIL,
+            links: [Links::NONE; 3],
             weight: request.weight,
             arrival,
             since: now,
-            deadline: request.deadline,
+            deadline,
             place: Place::Waiting,
+            group: request.group,
+            class: request.class,
+            leased: request.leased,
         });
         let slot = inserted.expect("fewer than 2^32 - 1 waiters fit into memory");
         self.arrivals += 1;
@@ -503,12 +595,14 @@ impl<W> State<W> {
         let was_empty = lane.queue.is_empty();
         lane.queue.push(&mut self.waiters, slot);
         lane.waiting += 1;
+        lane.leased += usize::from(request.leased);
         self.waiting += 1;
         let key = self.waiters.key(slot);
-        if request.deadline != Tick::NEVER {
+        if deadline != Tick::NEVER {
             self.with_deadline += 1;
-            self.deadlines.push(Reverse((request.deadline, key)));
+            self.deadlines.push(Reverse((deadline, key)));
         }
+        self.link(slot, request);
         if was_empty {
             self.new_head(index);
         }
@@ -519,11 +613,15 @@ impl<W> State<W> {
     ///
     /// O(log lanes) per permit handed on; O(1) when nobody waits.
     #[inline]
-    pub fn release(&mut self, lane: LaneId, weight: u64, now: impl FnOnce() -> Tick) {
+    pub fn release(&mut self, claim: &Claim, now: impl FnOnce() -> Tick) {
+        let Claim { lane, weight, group } = *claim;
         let index = lane.0 as usize;
         debug_assert!(weight <= self.lanes[index].running, "a permit came back twice");
         self.out -= weight;
         self.lanes[index].running -= weight;
+        if let Some(group) = group {
+            self.groups.give_back(group, weight);
+        }
         self.rebalance(index);
         self.settle_with(now);
     }
@@ -541,7 +639,7 @@ impl<W> State<W> {
     /// it can be dropped outside the lock.
     pub fn cancel(&mut self, key: Key, now: impl FnOnce() -> Tick) -> Option<W> {
         let slot = self.waiters.get(key)?;
-        let (lane, weight) = (slot.lane as usize, slot.weight);
+        let claim = Claim { lane: LaneId(slot.lane), weight: slot.weight, group: slot.group };
         match slot.place {
             Place::Free => None,
             Place::Waiting => {
@@ -553,7 +651,7 @@ impl<W> State<W> {
             Place::Settled(outcome) | Place::Announced(outcome) => {
                 let waiter = self.forget(key.index);
                 if outcome == Outcome::Granted {
-                    self.release(LaneId(lane as u32), weight, now);
+                    self.release(&claim, now);
                 }
                 waiter
             }
@@ -588,7 +686,7 @@ impl<W> State<W> {
     /// Whether [`next_settled`](Self::next_settled) has something to tell.
     #[inline]
     pub fn has_settled(&self) -> bool {
-        !self.settled.is_empty() || !self.refusing.is_empty()
+        !self.settled.is_empty() || !self.refusing.is_empty() || !self.refusing_groups.is_empty()
     }
 
     /// When the waiter under `key` was queued; [`Tick::ZERO`] when it is gone.
@@ -632,9 +730,10 @@ impl<W> State<W> {
 
     /// Admits nothing more. Whoever waits is refused as `closed`, through [`next_settled`](Self::next_settled).
     ///
-    /// O(lanes). The first reason given stays.
+    /// O(lanes). The first reason given stays, but for [`Closed::Scope`]: closed as that, the state still admits what
+    /// comes under a lease.
     pub fn close(&mut self, closed: Closed) {
-        if self.closed.is_some() {
+        if self.closed.is_some_and(|what| what != Closed::Scope || closed == what) {
             return;
         }
         self.closed = Some(closed);
@@ -693,9 +792,153 @@ impl<W> State<W> {
         Ok(())
     }
 
+    // ---- groups ----
+
+    /// Opens a group. It lives until it is [let go](Self::let_go) and nothing in it is left.
+    pub fn open_group(&mut self, owner: Arc<dyn GroupOwner>, deadline: Tick) -> GroupId {
+        self.groups.open(owner, deadline)
+    }
+
+    /// Admits nothing more in this group, but for what comes under a lease, unless `leased` closes it to that too. Who
+    /// waits in it is refused as [`Closed::Scope`], through [`next_settled`](Self::next_settled), and who stood behind
+    /// them and fits is granted: [`advance`](Self::advance) first, so that nobody is whose time is up.
+    ///
+    /// O(1), and for each waiter that is told O(log lanes).
+    pub fn close_group(&mut self, group: GroupId, leased: bool) {
+        let closing = if leased { Closing::Closed } else { Closing::Draining };
+        self.groups.close(group, closing);
+        if self.groups.get(group).is_some_and(|group| group.first_refused() != NIL) {
+            self.refusing_groups.push(group);
+        }
+    }
+
+    /// Makes the group's deadline earlier, for those who wait too; calls `tell` with each of them whose deadline that
+    /// changes. A later one changes nothing.
+    ///
+    /// O(waiters of the group x log(waiters)).
+    pub fn tighten_group(&mut self, group: GroupId, deadline: Tick, mut tell: impl FnMut(&W)) {
+        let Some(it) = self.groups.get_mut(group).filter(|it| deadline < it.deadline) else {
+            return;
+        };
+        it.deadline = deadline;
+        for queue in it.queues {
+            let mut next = queue.head;
+            while next != NIL {
+                let key = self.waiters.key(next);
+                let after = List::<GROUP>::after(&self.waiters, next);
+                let slot = &mut self.waiters[next];
+                next = after;
+                if deadline < slot.deadline {
+                    self.with_deadline += usize::from(slot.deadline == Tick::NEVER);
+                    slot.deadline = deadline;
+                    // the former entry is skipped when its time comes
+                    self.deadlines.push(Reverse((deadline, key)));
+                    slot.waiter.as_ref().map(&mut tell);
+                }
+            }
+        }
+        self.sweep_deadlines();
+    }
+
+    /// Nobody will enter the group any more.
+    pub fn let_go(&mut self, group: GroupId) {
+        self.groups.let_go(group);
+    }
+
+    /// Counts something in the group that is neither a waiter nor a permit, such as a refused job that has not ended.
+    pub fn join(&mut self, group: GroupId) {
+        self.groups.join(group);
+    }
+
+    /// Ends what [`join`](Self::join) counted.
+    pub fn leave(&mut self, group: GroupId) {
+        self.groups.leave(group);
+    }
+
+    /// What is in a group.
+    pub fn group_stats(&self, group: GroupId) -> GroupStats {
+        self.groups.stats(group)
+    }
+
+    /// What waits in a group. O(waiters of the group).
+    pub fn waiting_in(&self, group: GroupId) -> impl Iterator<Item = (LaneId, Tick, &W)> {
+        let queues = self.groups.get(group).map_or([List::new(); 2], |group| group.queues);
+        queues
+            .into_iter()
+            .flat_map(move |queue| {
+                let mut next = queue.head;
+                std::iter::from_fn(move || {
+                    let slot = (next != NIL).then(|| &self.waiters[next])?;
+                    next = List::<GROUP>::after(&self.waiters, next);
+                    Some(slot)
+                })
+            })
+            .filter_map(|slot| slot.waiter.as_ref().map(|it| (LaneId(slot.lane), slot.since, it)))
+    }
+
+    /// Whether [`next_told`](Self::next_told) may have something.
+    #[inline]
+    pub fn has_news(&self) -> bool {
+        self.groups.has_news()
+    }
+
+    /// What the owner of a group is to be told. The owner of the lock calls this until `None`, once nothing more is
+    /// settled, and tells outside the lock.
+    #[inline]
+    pub fn next_told(&mut self) -> Option<Told> {
+        self.groups.next_told()
+    }
+
+    /// Puts a waiter last among those of its group and its class.
+    #[inline]
+    fn link(&mut self, index: u32, request: &Request) {
+        if let Some(group) = request.group.and_then(|group| self.groups.get_mut(group)) {
+            group.waiting += 1;
+            group.queues[usize::from(request.leased)].push(&mut self.waiters, index);
+        }
+        let class = usize::from(request.class);
+        if class >= self.classes.len() {
+            self.classes.resize(class + 1, Class { waiting: 0, queue: List::new() });
+        }
+        let class = &mut self.classes[class];
+        class.waiting += 1;
+        class.queue.push(&mut self.waiters, index);
+    }
+
+    #[inline]
+    fn unlink(&mut self, index: u32) {
+        let Slot { group, class, leased, .. } = self.waiters[index];
+        let class = &mut self.classes[usize::from(class)];
+        class.waiting -= 1;
+        class.queue.unlink(&mut self.waiters, index);
+        if let Some(group) = group {
+            let waiters = &mut self.waiters;
+            self.groups.change(group, |group| {
+                group.waiting -= 1;
+                group.queues[usize::from(leased)].unlink(waiters, index);
+            });
+        }
+    }
+
+    /// How many wait under each class, and since when the first of them does. O(classes).
+    pub fn classes(&self) -> impl Iterator<Item = (usize, Option<Tick>)> {
+        self.classes.iter().map(|class| {
+            let head = class.queue.head;
+            (class.waiting, (head != NIL).then(|| self.waiters[head].since))
+        })
+    }
+
     /// The configurations of all lanes, to change some and give them to [`resize`](Self::resize).
     pub fn configs(&self) -> Vec<LaneConfig> {
         self.lanes.iter().map(|lane| lane.config.clone()).collect()
+    }
+
+    /// Counts a refusal of this request that was decided outside, for its group too.
+    pub fn count_refused(&mut self, request: &Request, cause: Cause) {
+        self.count_refusal(request.lane, cause);
+        if let (Cause::Closed(Closed::Scope), Some(group)) = (cause, request.group) {
+            self.groups.count_refusal(group);
+        }
     }
 
     /// Counts a refusal that was decided outside.
@@ -717,6 +960,9 @@ impl<W> State<W> {
             // an acquire waits; if its owner says it may not, the queue has no room for it
             Cause::Busy => AcquireError::Busy { lane },
             Cause::NoTimer => AcquireError::NoTimer { lane },
+            Cause::LeaseExpired => AcquireError::LeaseExpired { lane },
+            Cause::LeaseExhausted => AcquireError::LeaseExhausted { lane },
+            Cause::LongRunning => AcquireError::LongRunning { lane },
         }
     }
 
@@ -730,6 +976,9 @@ impl<W> State<W> {
             }
             Cause::ZeroWeight => TryAcquireError::ZeroWeight { lane },
             Cause::Deadline => TryAcquireError::Deadline { lane },
+            Cause::LeaseExpired => TryAcquireError::LeaseExpired { lane },
+            Cause::LeaseExhausted => TryAcquireError::LeaseExhausted { lane },
+            Cause::LongRunning => TryAcquireError::LongRunning { lane },
             Cause::QueueFull { .. } | Cause::Busy | Cause::NoTimer => {
                 TryAcquireError::Busy { lane }
             }
@@ -767,9 +1016,18 @@ impl<W> State<W> {
 
     /// Everybody who waits: lane, since when, and what waits. O(waiters).
     pub fn queued(&self) -> impl Iterator<Item = (LaneId, Tick, &W)> {
-        self.waiters.iter().filter(|slot| slot.place == Place::Waiting).filter_map(|slot| {
-            slot.waiter.as_ref().map(|waiter| (LaneId(slot.lane), slot.since, waiter))
-        })
+        self.waiters.iter().filter_map(Slot::waiting)
+    }
+
+    /// A part of those who wait, for a copy in steps: of `count` places from the one numbered `at`, in no order, and where
+    /// the next part begins. Who waits throughout is seen once. O(count).
+    pub fn queued_from(
+        &self,
+        at: usize,
+        count: usize,
+    ) -> (Option<usize>, impl Iterator<Item = (LaneId, Tick, &W)>) {
+        let (next, part) = self.waiters.part(at, count);
+        (next, part.filter_map(Slot::waiting))
     }
 
     // ---- what the public calls are made of ----
@@ -929,8 +1187,23 @@ impl<W> State<W> {
     fn settle_fitting(&mut self) {
         while self.waiting > 0 {
             let Some(lane) = self.next_lane() else { break };
-            self.settle(self.lanes[lane].queue.head, Outcome::Granted);
+            let head = self.lanes[lane].queue.head;
+            let outcome = if self.is_refused(head) {
+                Outcome::Refused(Cause::Closed(Closed::Scope))
+            } else {
+                Outcome::Granted
+            };
+            self.settle(head, outcome);
         }
+    }
+
+    /// Whether a waiter's scope was closed, and it has only not been told.
+    #[inline]
+    fn is_refused(&self, index: u32) -> bool {
+        let slot = &self.waiters[index];
+        let group = slot.group.and_then(|group| self.groups.get(group));
+        let closed = self.closed == Some(Closed::Scope) && !slot.leased;
+        closed || group.is_some_and(|group| group.refuses(slot.leased))
     }
 
     #[inline]
@@ -946,13 +1219,21 @@ impl<W> State<W> {
     /// Moves a waiter from its queue to the settled.
     fn settle(&mut self, index: u32, outcome: Outcome) {
         let slot = &self.waiters[index];
-        let (lane, weight) = (slot.lane, slot.weight);
+        let (lane, weight, group) = (slot.lane, slot.weight, slot.group);
         match outcome {
             // before the queue moves on, so that its next head is judged by what runs then
             Outcome::Granted => {
                 self.take_for_head(lane as usize, weight);
+                if let Some(group) = group {
+                    self.groups.take(group, weight);
+                }
             }
-            Outcome::Refused(cause) => self.count_refusal(LaneId(lane), cause),
+            Outcome::Refused(cause) => {
+                self.count_refusal(LaneId(lane), cause);
+                if let (Cause::Closed(Closed::Scope), Some(group)) = (cause, group) {
+                    self.groups.count_refusal(group);
+                }
+            }
         }
         self.unqueue(index);
         self.waiters[index].place = Place::Settled(outcome);
@@ -971,9 +1252,9 @@ impl<W> State<W> {
 
     /// Takes a waiter out of its queue and out of every count.
     fn unqueue(&mut self, index: u32) {
-        let slot = &self.waiters[index];
-        let lane_index = slot.lane as usize;
-        if slot.deadline != Tick::NEVER {
+        let Slot { leased, deadline, .. } = self.waiters[index];
+        let lane_index = self.waiters[index].lane as usize;
+        if deadline != Tick::NEVER {
             self.with_deadline -= 1;
             self.sweep_deadlines();
         }
@@ -981,6 +1262,8 @@ impl<W> State<W> {
         let was_head = lane.queue.head == index;
         lane.queue.unlink(&mut self.waiters, index);
         lane.waiting -= 1;
+        lane.leased -= usize::from(leased);
+        self.unlink(index);
         self.waiting -= 1;
         if was_head {
             self.new_head(lane_index);
@@ -999,8 +1282,10 @@ impl<W> State<W> {
             self.deadlines.clear();
         } else if self.deadlines.len() > 2 * self.with_deadline + FEW {
             let waiters = &self.waiters;
-            self.deadlines.retain(|Reverse((_, key))| {
-                waiters.get(*key).is_some_and(|slot| slot.place == Place::Waiting)
+            self.deadlines.retain(|Reverse((deadline, key))| {
+                waiters
+                    .get(*key)
+                    .is_some_and(|slot| slot.place == Place::Waiting && slot.deadline == *deadline)
             });
         }
     }
@@ -1022,21 +1307,47 @@ impl<W> State<W> {
         }
     }
 
-    /// Settles one waiter of a closed lane. One at a time, so that closing a long queue never holds the lock for long.
+    /// Settles one waiter of a closed lane or group. One at a time, so that closing a long queue never holds the lock for
+    /// long.
     fn settle_refused(&mut self) -> bool {
         while let Some(&index) = self.refusing.last() {
             let lane = &self.lanes[index as usize];
-            match (lane.queue.head, lane.closed.or(self.closed)) {
-                (NIL, _) | (_, None) => {
-                    self.refusing.pop();
-                }
-                (head, Some(closed)) => {
-                    self.settle(head, Outcome::Refused(Cause::Closed(closed)));
-                    return true;
-                }
+            let closed = lane.closed.or(self.closed);
+            let mut next = lane.queue.head;
+            while closed == Some(Closed::Scope) && next != NIL && !self.is_refused(next) {
+                next = List::<QUEUE>::after(&self.waiters, next);
+            }
+            if let Some(closed) = closed
+                && next != NIL
+            {
+                self.settle(next, Outcome::Refused(Cause::Closed(closed)));
+                return true;
+            }
+            self.refusing.pop();
+            // some of the refused may have stood before somebody under a lease who fits
+            if self.refusing.is_empty() && self.settle_behind() {
+                return true;
+            }
+        }
+        while let Some(&group) = self.refusing_groups.last() {
+            let next = self.groups.get(group).map_or(NIL, Group::first_refused);
+            if next != NIL {
+                self.settle(next, Outcome::Refused(Cause::Closed(Closed::Scope)));
+                return true;
+            }
+            self.refusing_groups.pop();
+            if self.refusing_groups.is_empty() && self.settle_behind() {
+                return true;
             }
         }
         false
+    }
+
+    /// Grants whoever fits now that the refused have left. Only then, so that it is the earliest who does. Says whether
+    /// there was somebody.
+    fn settle_behind(&mut self) -> bool {
+        self.settle_fitting();
+        !self.settled.is_empty()
     }
 
     fn recompute_ceilings(&mut self) {
@@ -1059,7 +1370,8 @@ impl<W> State<W> {
         let limit = self.lanes[lane].ceiling;
         let mut index = self.lanes[lane].queue.head;
         while index != NIL {
-            let Slot { next, weight, .. } = self.waiters[index];
+            let next = List::<QUEUE>::after(&self.waiters, index);
+            let weight = self.waiters[index].weight;
             if weight > limit {
                 self.settle(index, Outcome::Refused(Cause::TooLarge { limit }));
             }

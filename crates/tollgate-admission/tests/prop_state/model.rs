@@ -1,4 +1,4 @@
-//! The rules ADM-1 to ADM-12 as written down, with lists and loops: nothing is kept that can be counted anew.
+//! The rules ADM-1 to ADM-12, and of ADM-14 and ADM-16 what a state does for them, as written down, with lists and loops: nothing is kept that can be counted anew.
 //!
 //! One reading of ADM-4 is built in: capacity that is *kept* is lent to nobody, also not to a lane within its own
 //! reservation, while a lane within its reservation is never held back to protect the *reservation* of another.
@@ -42,6 +42,29 @@ pub(crate) enum Fate {
     Refused(Cause),
 }
 
+/// What is asked for.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ask {
+    pub(crate) lane: usize,
+    pub(crate) weight: u64,
+    pub(crate) deadline: u64,
+    pub(crate) group: Option<usize>,
+    pub(crate) leased: bool,
+}
+
+/// What belongs together, and is told to end together.
+#[derive(Clone, Debug)]
+pub(crate) struct Group {
+    pub(crate) deadline: u64,
+    /// 1: for what comes without a lease; 2: for everything.
+    pub(crate) closed: u8,
+    pub(crate) let_go: bool,
+    /// What its engine counts besides.
+    pub(crate) others: u64,
+    /// Refused because it was closed.
+    pub(crate) refused: u64,
+}
+
 /// Somebody who was queued and has not been collected or cancelled since.
 #[derive(Clone, Debug)]
 pub(crate) struct Waiter {
@@ -49,6 +72,8 @@ pub(crate) struct Waiter {
     pub(crate) lane: usize,
     pub(crate) weight: u64,
     pub(crate) deadline: u64,
+    pub(crate) group: Option<usize>,
+    pub(crate) leased: bool,
     pub(crate) since: u64,
     /// Younger borrowers that were granted while this one was a borrowing head.
     pub(crate) passed: u32,
@@ -71,11 +96,13 @@ pub(crate) struct Figures {
 }
 
 /// What the last call must have answered.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Reply {
     None,
     Attempt(Attempt),
     Entered(Attempt),
+    /// Whose deadline became earlier, in order.
+    Tightened(Vec<u64>),
 }
 
 #[derive(Clone, Debug)]
@@ -85,12 +112,13 @@ pub(crate) struct Model {
     pub(crate) max_bypass: u32,
     /// The latest reading that was offered.
     pub(crate) clock: u64,
-    pub(crate) closed: bool,
+    pub(crate) closed: Option<Closed>,
     pub(crate) closed_lanes: Vec<bool>,
     /// In the order of their arrival.
     pub(crate) waiters: Vec<Waiter>,
     pub(crate) held: Vec<Held>,
     pub(crate) figures: Vec<Figures>,
+    pub(crate) groups: Vec<Group>,
     pub(crate) last_id: u64,
     pub(crate) reply: Reply,
 }
@@ -101,7 +129,8 @@ impl Model {
             capacity,
             max_bypass,
             clock: 1,
-            closed: false,
+            closed: None,
+            groups: Vec::new(),
             closed_lanes: vec![false; numbers.len()],
             waiters: Vec::new(),
             held: Vec::new(),
@@ -132,6 +161,12 @@ impl Model {
         self.waiters.iter().filter(|w| w.lane == lane && w.fate == Fate::Waiting).count()
     }
 
+    /// ADM-16: what comes under a lease fills no queue.
+    fn unleased(&self, lane: usize) -> usize {
+        let waiting = self.waiters.iter().filter(|w| w.lane == lane && w.fate == Fate::Waiting);
+        waiting.filter(|w| !w.leased).count()
+    }
+
     pub(crate) fn head(&self, lane: usize) -> Option<&Waiter> {
         self.waiters.iter().find(|w| w.lane == lane && w.fate == Fate::Waiting)
     }
@@ -139,11 +174,18 @@ impl Model {
     pub(crate) fn closed_cause(&self, lane: usize) -> Option<Cause> {
         if self.closed_lanes[lane] {
             Some(Cause::Closed(Closed::Lane))
-        } else if self.closed {
+        } else if self.closed == Some(Closed::Budget) {
             Some(Cause::Closed(Closed::Budget))
         } else {
             None
         }
+    }
+
+    /// Why nothing is admitted, if nothing is.
+    fn closed_to(&self, lane: usize, group: Option<usize>, leased: bool) -> Option<Cause> {
+        let group = group.is_some_and(|group| self.groups[group].closed > u8::from(leased));
+        let scope = group || (self.closed == Some(Closed::Scope) && !leased);
+        self.closed_cause(lane).or(scope.then_some(Cause::Closed(Closed::Scope)))
     }
 
     /// ADM-6: the largest weight that this lane could ever be granted.
@@ -160,6 +202,11 @@ impl Model {
     pub(crate) fn expiry(&self, waiter: &Waiter) -> u64 {
         let timeout = self.numbers[waiter.lane].queue_timeout;
         waiter.deadline.min(timeout.map_or(NEVER, |span| waiter.since.saturating_add(span)))
+    }
+
+    /// Groups in which something may be entered.
+    pub(crate) fn entered(&self) -> Vec<usize> {
+        (0..self.groups.len()).filter(|&group| !self.groups[group].let_go).collect()
     }
 
     // ---- who may run: ADM-4 and ADM-5, word for word ----
@@ -256,6 +303,9 @@ impl Model {
             Cause::ZeroWeight => &mut refused.zero_weight,
             Cause::Busy => &mut refused.busy,
             Cause::NoTimer => &mut refused.no_timer,
+            Cause::LeaseExpired => &mut refused.lease_expired,
+            Cause::LeaseExhausted => &mut refused.lease_exhausted,
+            Cause::LongRunning => &mut refused.long_running,
         } += 1;
     }
 
@@ -263,8 +313,15 @@ impl Model {
         let waiter = self.waiter_mut(id);
         assert_eq!(waiter.fate, Fate::Waiting);
         waiter.fate = Fate::Refused(cause);
-        let lane = waiter.lane;
+        let (lane, group) = (waiter.lane, waiter.group);
         self.count_refusal(lane, cause);
+        self.count_in_group(group, cause);
+    }
+
+    fn count_in_group(&mut self, group: Option<usize>, cause: Cause) {
+        if let (Some(group), Cause::Closed(Closed::Scope)) = (group, cause) {
+            self.groups[group].refused += 1;
+        }
     }
 
     /// ADM-8, then ADM-5.
@@ -303,8 +360,15 @@ impl Model {
         Some(id)
     }
 
-    fn attempt(&mut self, lane: usize, weight: u64, deadline: u64) -> Attempt {
-        let cause = if let Some(closed) = self.closed_cause(lane) {
+    /// ADM-14: the earliest of its own deadline and its group's.
+    fn deadline_of(&self, ask: &Ask) -> u64 {
+        ask.deadline.min(ask.group.map_or(NEVER, |group| self.groups[group].deadline))
+    }
+
+    fn attempt(&mut self, ask: &Ask) -> Attempt {
+        let Ask { lane, weight, group, leased, .. } = *ask;
+        let deadline = self.deadline_of(ask);
+        let cause = if let Some(closed) = self.closed_to(lane, group, leased) {
             closed
         } else if weight == 0 {
             Cause::ZeroWeight
@@ -330,24 +394,27 @@ impl Model {
             return Attempt::Granted;
         };
         self.count_refusal(lane, cause);
+        self.count_in_group(group, cause);
         Attempt::Refused(cause)
     }
 
     // ---- the calls ----
 
-    pub(crate) fn try_acquire(&mut self, lane: usize, weight: u64, deadline: u64) {
+    pub(crate) fn try_acquire(&mut self, ask: &Ask) {
         self.settle();
-        self.reply = Reply::Attempt(self.attempt(lane, weight, deadline));
+        self.reply = Reply::Attempt(self.attempt(ask));
     }
 
-    pub(crate) fn enter(&mut self, lane: usize, weight: u64, deadline: u64) {
+    pub(crate) fn enter(&mut self, ask: &Ask) {
         self.settle();
-        let mut reply = self.attempt(lane, weight, deadline);
+        let Ask { lane, weight, group, leased, .. } = *ask;
+        let deadline = self.deadline_of(ask);
+        let mut reply = self.attempt(ask);
         if reply == Attempt::Wait {
             let Numbers { max_waiting, queue_timeout, .. } = self.numbers[lane];
             let cause = if queue_timeout == Some(0) {
                 Some(Cause::Deadline)
-            } else if self.waiting(lane) >= max_waiting {
+            } else if !leased && self.unleased(lane) >= max_waiting {
                 Some(Cause::QueueFull { max_waiting })
             } else {
                 None
@@ -359,7 +426,17 @@ impl Model {
                 self.last_id += 1;
                 let (id, since) = (self.last_id, self.clock);
                 let fate = Fate::Waiting;
-                self.waiters.push(Waiter { id, lane, weight, deadline, since, passed: 0, fate });
+                self.waiters.push(Waiter {
+                    id,
+                    lane,
+                    weight,
+                    deadline,
+                    group,
+                    leased,
+                    since,
+                    passed: 0,
+                    fate,
+                });
             }
         }
         self.reply = Reply::Entered(reply);
@@ -417,13 +494,50 @@ impl Model {
     }
 
     pub(crate) fn close(&mut self) {
-        self.closed = true;
+        self.closed = Some(Closed::Budget);
         self.refuse_closed();
+    }
+
+    /// Closed but for what comes under a lease.
+    pub(crate) fn close_as_scope(&mut self) {
+        self.settle();
+        self.closed = self.closed.or(Some(Closed::Scope));
+        self.refuse_closed();
+        self.settle();
+    }
+
+    pub(crate) fn open_group(&mut self, deadline: u64) {
+        let group = Group { deadline, closed: 0, let_go: false, others: 0, refused: 0 };
+        self.groups.push(group);
+    }
+
+    pub(crate) fn close_group(&mut self, group: usize, leased: bool) {
+        self.settle();
+        let closed = &mut self.groups[group].closed;
+        *closed = (*closed).max(1 + u8::from(leased));
+        self.refuse_closed();
+        self.settle();
+    }
+
+    /// Says whose deadline became earlier.
+    pub(crate) fn tighten_group(&mut self, group: usize, deadline: u64) -> Vec<u64> {
+        let earlier = deadline < self.groups[group].deadline;
+        self.groups[group].deadline = self.groups[group].deadline.min(deadline);
+        let mut changed = Vec::new();
+        for waiter in self.waiters.iter_mut().filter(|w| earlier && w.group == Some(group)) {
+            if waiter.fate == Fate::Waiting && deadline < waiter.deadline {
+                waiter.deadline = deadline;
+                changed.push(waiter.id);
+            }
+        }
+        self.settle();
+        changed
     }
 
     fn refuse_closed(&mut self) {
         let waiting = self.waiters.iter().filter(|w| w.fate == Fate::Waiting);
-        let closed = waiting.filter_map(|w| Some((w.id, self.closed_cause(w.lane)?)));
+        let closed =
+            waiting.filter_map(|w| Some((w.id, self.closed_to(w.lane, w.group, w.leased)?)));
         for (id, cause) in closed.collect::<Vec<_>>() {
             self.refuse_waiter(id, cause);
         }

@@ -1,0 +1,62 @@
+//! A pool that belongs to a scope as a whole, with its threads.
+
+use crate::core::{Core, Whole};
+use std::sync::{Arc, Weak};
+use tollgate_admission::engine::{
+    Engine, GroupId, GroupOwner, Member, Membership, Remaining, Tick,
+};
+use tollgate_admission::{Closed, Deadline, Scope};
+
+/// The pool as its scope knows it. Kept by the core, which it does not keep.
+struct ThePool(Weak<Core>);
+
+/// The owner of the group in which all work of the pool is: the pool itself tells the scope, once its threads have ended.
+struct Nobody;
+
+impl GroupOwner for Nobody {
+    fn idle(&self) {}
+    fn gone(&self, _refused: u64) {}
+}
+
+/// Makes a new pool belong to `scope`.
+pub(crate) fn attach(core: &Arc<Core>, scope: &Scope) -> Whole {
+    let group = core.with(|state| state.open_group(Arc::new(Nobody), Tick::NEVER));
+    let member = Arc::new(ThePool(Arc::downgrade(core)));
+    let weak: Weak<ThePool> = Arc::downgrade(&member);
+    let membership = Arc::new(Membership::new(scope, weak, core.threads.name.as_str().into()));
+    core.attach(Arc::clone(&membership));
+    membership.settle(group, &*member);
+    Whole { group, scope: scope.clone(), _member: member }
+}
+
+impl Member for ThePool {
+    fn close(&self, group: GroupId, leased: bool) {
+        if let Some(core) = self.0.upgrade() {
+            core.close_group(group, leased);
+            core.close_for_scope(if leased { Closed::Budget } else { Closed::Scope });
+        }
+    }
+
+    fn cancel(&self, group: GroupId) -> u64 {
+        self.0.upgrade().map_or(0, |core| core.cancel_group(group))
+    }
+
+    fn tighten(&self, group: GroupId, deadline: Deadline) {
+        if let Some(core) = self.0.upgrade() {
+            core.tighten_group(group, core.tick(deadline));
+        }
+    }
+
+    fn remaining(&self, group: GroupId) -> Remaining {
+        let Some(core) = self.0.upgrade() else { return Remaining::default() };
+        let jobs = core.jobs_in(group);
+        let inner = core.lock();
+        let stats = inner.state.group_stats(group);
+        let (waiting, permits, threads) = (stats.waiting, stats.out, inner.alive);
+        Remaining { waiting, permits, threads, jobs }
+    }
+
+    fn refused(&self, group: GroupId) -> u64 {
+        self.0.upgrade().map_or(0, |core| core.with(|state| state.group_stats(group).refused))
+    }
+}

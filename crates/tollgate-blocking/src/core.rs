@@ -286,11 +286,8 @@ impl Deref for Link {
 #[derive(Default)]
 pub(crate) struct After {
     wakes: WakeList,
-    /// What is not done for every job, in order.
-    errands: Vec<Errand>,
-    refused: Vec<Refusal>,
-    /// What scopes are to be told.
-    told: Vec<Told>,
+    /// What is not done for every job.
+    rare: Option<Box<Rare>>,
     unpark: Option<Thread>,
     start: Option<usize>,
     /// The earliest moment, besides the state's own, at which time has to be looked at.
@@ -303,6 +300,15 @@ pub(crate) struct After {
     thread_refused: bool,
     /// There is no worker to end the jobs that were refused.
     reap: bool,
+}
+
+/// What happens now and then.
+#[derive(Default)]
+struct Rare {
+    /// What scopes are to be told.
+    told: Vec<Told>,
+    errands: Vec<Errand>,
+    refused: Vec<Refusal>,
 }
 
 /// A job that is to be told that it was refused.
@@ -332,6 +338,19 @@ impl After {
     /// For those who only look: where the last thread was refused, they don't ask for another.
     pub(crate) fn of_observer(inner: &Inner) -> Self {
         After { thread_refused: inner.starved, ..After::default() }
+    }
+
+    #[cold]
+    fn rare(&mut self) -> &mut Rare {
+        self.rare.get_or_insert_default()
+    }
+
+    /// What scopes are to be told is told.
+    #[inline]
+    fn tell(&mut self) {
+        if let Some(rare) = &mut self.rare {
+            rare.told.drain(..).for_each(Told::tell);
+        }
     }
 
     #[inline]
@@ -376,7 +395,7 @@ impl Inner {
             // it leaves its scope when its captures are gone
             self.state.join(group);
         }
-        after.refused.push(Refusal { job, error, held });
+        after.rare().refused.push(Refusal { job, error, held });
     }
 
     /// A job has its permit. Should it find no worker in time, it is refused all the same.
@@ -419,7 +438,7 @@ impl Inner {
             running.timed_out = true;
             let ran = now.since(running.started);
             let error = RunError::TimedOut { id: header.id(), ran };
-            after.errands.push(Errand::TimeOut(Arc::clone(&running.job), error));
+            after.rare().errands.push(Errand::TimeOut(Arc::clone(&running.job), error));
         }
     }
 
@@ -706,7 +725,7 @@ impl Core {
             inner.call_worker(self, after);
             inner.arm(after);
             if inner.state.has_news() {
-                after.told.extend(std::iter::from_fn(|| inner.state.next_told()));
+                after.rare().told.extend(std::iter::from_fn(|| inner.state.next_told()));
             }
             let mut quiet = None;
             if inner.is_quiet() {
@@ -734,16 +753,16 @@ impl Core {
         if let Some(thread) = after.unpark.take() {
             thread.unpark();
         }
-        after.told.drain(..).for_each(Told::tell);
+        after.tell();
         after.wakes.wake_all();
         if let Some(at) = after.arm.take().and_then(|tick| tick.to_instant(self.epoch)) {
             self.time.call_at(at, self.me.clone());
         }
-        if !after.errands.is_empty() {
-            Self::run_errands(&mut after.errands);
-        }
-        if !after.refused.is_empty() {
-            return Some(self.tell_refused(after));
+        if let Some(rare) = &mut after.rare {
+            Self::run_errands(&mut rare.errands);
+            if !rare.refused.is_empty() {
+                return Some(self.tell_refused(&mut rare.refused));
+            }
         }
         if let Some(id) = after.start.take()
             && let Err(error) = self.start_thread(id)
@@ -768,8 +787,8 @@ impl Core {
 
     /// Tells jobs that they were refused, and leaves what remains of them to a worker.
     #[cold]
-    fn tell_refused(&self, after: &mut After) -> MutexGuard<'_, Inner> {
-        let jobs: Vec<_> = after.refused.drain(..).map(Refusal::tell).collect();
+    fn tell_refused(&self, refused: &mut Vec<Refusal>) -> MutexGuard<'_, Inner> {
+        let jobs: Vec<_> = refused.drain(..).map(Refusal::tell).collect();
         let mut guard = self.lock();
         guard.refusing -= jobs.len();
         guard.remains.extend(jobs);
@@ -846,7 +865,9 @@ impl Core {
         let mut guard = self.lock();
         let inner = &mut *guard;
         let request = Request { class: inner.register(&*job, operation), ..request };
-        job.header().tighten(inner.state.deadline_of(&request));
+        if request.group.is_some() {
+            job.header().tighten(inner.state.deadline_of(&request));
+        }
         let result = match inner.state.enter(&request, Waiter::Job(job), || now) {
             Entered::Queued(key) => Ok(Some(key)),
             Entered::Refused(cause, waiter) => Err((cause, waiter)),
@@ -1134,12 +1155,12 @@ impl Core {
         inner.call_worker(self, after);
         inner.arm(after);
         if inner.state.has_news() {
-            after.told.extend(std::iter::from_fn(|| inner.state.next_told()));
+            after.rare().told.extend(std::iter::from_fn(|| inner.state.next_told()));
         }
         drop(guard);
         drop(operation);
         // before the result is out: who has it finds its scope without the job
-        after.told.drain(..).for_each(Told::tell);
+        after.tell();
         Turn { next, promised, ended, warn }
     }
 
@@ -1256,7 +1277,7 @@ impl Core {
     fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {
         let place = &mut inner.workers[id];
         place.parked = false;
-        after.errands.extend(place.thread.clone().map(Errand::Retire));
+        after.rare().errands.extend(place.thread.clone().map(Errand::Retire));
         self.leave(inner, id);
     }
 

@@ -56,20 +56,21 @@ pub struct GroupStats {
     pub refused: u64,
 }
 
-/// A group. Its waiters are linked through their slots.
+/// A group. Its waiters are linked through their slots. What changes with every permit fills the first cache line.
+#[repr(C, align(64))]
 pub(super) struct Group {
-    owner: Arc<dyn GroupOwner>,
-    /// Its waiters without a lease, and those under one.
-    pub(super) queues: [List<GROUP>; 2],
     pub(super) waiting: usize,
     out: u64,
+    /// Its waiters without a lease, and those under one.
+    pub(super) queues: [List<GROUP>; 2],
     /// What its engine counts besides: jobs that end.
     others: u64,
     pub(super) deadline: Tick,
     pub(super) closed: Closing,
-    refused: u64,
     idle_told: bool,
     let_go: bool,
+    refused: u64,
+    owner: Arc<dyn GroupOwner>,
 }
 
 /// How far a group is closed.
@@ -115,8 +116,8 @@ impl Group {
 
 #[derive(Debug)]
 struct Place {
-    generation: NonZeroU32,
     group: Option<Group>,
+    generation: NonZeroU32,
 }
 
 /// All groups of a state.

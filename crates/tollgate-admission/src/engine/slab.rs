@@ -49,23 +49,24 @@ pub(super) enum Place {
     Announced(Outcome),
 }
 
-/// Aligned, so that a waiter that is queued on one core and taken on another moves as few cache lines as it can.
+/// Aligned, so that a waiter that is queued on one core and taken on another moves as few cache lines as it can. What its
+/// neighbours write, and what is looked at while it waits, fills the first one.
 #[derive(Debug)]
-#[repr(align(64))]
+#[repr(C, align(64))]
 pub(super) struct Slot<W> {
-    pub(super) waiter: Option<W>,
-    pub(super) generation: u32,
-    pub(super) lane: u32,
     pub(super) links: [Links; 3],
     pub(super) weight: u64,
     pub(super) arrival: u64,
     pub(super) since: Tick,
-    pub(super) deadline: Tick,
-    pub(super) place: Place,
-    pub(super) group: Option<GroupId>,
+    pub(super) lane: u32,
+    pub(super) generation: u32,
     pub(super) class: u16,
     /// It came under a drain lease.
     pub(super) leased: bool,
+    pub(super) waiter: Option<W>,
+    pub(super) deadline: Tick,
+    pub(super) place: Place,
+    pub(super) group: Option<GroupId>,
 }
 
 impl<W> Slot<W> {

@@ -315,7 +315,7 @@ fn a_group_that_is_gone_admits_nothing_and_its_place_is_given_to_another() {
     state.join(old);
     let request = Request { group: Some(new), ..request };
     assert_eq!(state.try_acquire(&request, || Tick(1)), Attempt::Granted);
-    assert_eq!(state.group_stats(new), GroupStats { waiting: 0, out: 1, refused: 0 });
+    assert_eq!(state.group_stats(new), GroupStats { waiting: 0, out: 1, ending: 0, refused: 0 });
     assert_eq!(state.group_stats(old), GroupStats::default());
     state.release(&request.claim(), || Tick(1));
     assert!(told(&mut state).is_empty(), "it is open");

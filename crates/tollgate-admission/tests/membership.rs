@@ -8,7 +8,7 @@ struct Silent;
 
 impl Member for Silent {
     fn close(&self, _group: GroupId, _leased: bool) {}
-    fn cancel(&self, _group: GroupId) -> u64 {
+    fn cancel(&self, _group: GroupId, _leased: bool) -> u64 {
         0
     }
     fn tighten(&self, _group: GroupId, _deadline: Deadline) {}

@@ -1053,7 +1053,7 @@ impl Member for Pool {
     fn close(&self, _: GroupId, leased: bool) {
         self.calls.lock().unwrap().push(if leased { "close all" } else { "close" });
     }
-    fn cancel(&self, _: GroupId) -> u64 {
+    fn cancel(&self, _: GroupId, _: bool) -> u64 {
         self.running.swap(0, Ordering::SeqCst)
     }
     fn tighten(&self, _: GroupId, _: Deadline) {
@@ -1107,7 +1107,8 @@ fn a_report_has_the_jobs_and_threads_of_every_pool_that_is_registered() {
     let pool = Arc::new(Pool::default());
     let membership = join(&pool, &child);
     let jobs = vec![job(JobState::Running), job(JobState::Abandoned), job(JobState::Running)];
-    *pool.remaining.lock().unwrap() = Remaining { waiting: 4, permits: 3, threads: 2, jobs };
+    *pool.remaining.lock().unwrap() =
+        Remaining { waiting: 4, permits: 3, ending: 0, threads: 2, jobs };
     pool.running.store(3, Ordering::SeqCst);
     pool.refused.store(5, Ordering::SeqCst);
     let mut shutdown = Polled::new(root.shutdown(Deadline::never()));
@@ -1215,7 +1216,8 @@ fn a_report_reads_well() {
     let pool = Arc::new(Pool::default());
     let _membership = join(&pool, &child);
     let jobs = vec![job(JobState::TimedOut)];
-    *pool.remaining.lock().unwrap() = Remaining { waiting: 0, permits: 1, threads: 1, jobs };
+    *pool.remaining.lock().unwrap() =
+        Remaining { waiting: 0, permits: 1, ending: 0, threads: 1, jobs };
     let expected = r#"scope "root" is not closed after 0ns; 0 refused, 0 asked to stop
   "root" (draining)
     "accept", for 2s
@@ -1248,7 +1250,8 @@ fn a_report_is_data_for_serde() {
     let pool = Arc::new(Pool::default());
     let _membership = join(&pool, &scope);
     let jobs = vec![job(JobState::Running)];
-    *pool.remaining.lock().unwrap() = Remaining { waiting: 1, permits: 1, threads: 1, jobs };
+    *pool.remaining.lock().unwrap() =
+        Remaining { waiting: 1, permits: 1, ending: 0, threads: 1, jobs };
     time.advance(2 * SECOND);
     let mut shutdown = Polled::new(scope.shutdown(time.now()));
     let Poll::Ready(report) = shutdown.poll() else { panic!("there is no time to wait") };
@@ -1268,12 +1271,12 @@ fn a_report_is_data_for_serde() {
             }],
             "members": [
                 {
-                    "name": "only", "waiting": 0, "permits": 2, "threads": 0,
+                    "name": "only", "waiting": 0, "permits": 2, "ending": 0, "threads": 0,
                     "states": { "queued": 0, "running": 0, "abandoned": 0, "timed_out": 0 },
                     "jobs": [],
                 },
                 {
-                    "name": "pool", "waiting": 1, "permits": 1, "threads": 1,
+                    "name": "pool", "waiting": 1, "permits": 1, "ending": 0, "threads": 1,
                     "states": { "queued": 0, "running": 1, "abandoned": 0, "timed_out": 0 },
                     "jobs": [{
                         "id": 7, "name": "copy", "kind": "short_io", "lane": "disk",

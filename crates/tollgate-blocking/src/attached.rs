@@ -5,7 +5,7 @@ use std::sync::{Arc, Weak};
 use tollgate_admission::engine::{
     Engine, GroupId, GroupOwner, Member, Membership, Remaining, Tick,
 };
-use tollgate_admission::{Closed, Deadline, Scope};
+use tollgate_admission::{Deadline, Scope};
 
 /// The pool as its scope knows it. Kept by the core, which it does not keep.
 struct ThePool(Weak<Core>);
@@ -33,12 +33,12 @@ impl Member for ThePool {
     fn close(&self, group: GroupId, leased: bool) {
         if let Some(core) = self.0.upgrade() {
             core.close_group(group, leased);
-            core.close_for_scope(if leased { Closed::Budget } else { Closed::Scope });
+            core.close_for_scope(leased);
         }
     }
 
-    fn cancel(&self, group: GroupId) -> u64 {
-        self.0.upgrade().map_or(0, |core| core.cancel_group(group))
+    fn cancel(&self, group: GroupId, leased: bool) -> u64 {
+        self.0.upgrade().map_or(0, |core| core.cancel_group(group, leased))
     }
 
     fn tighten(&self, group: GroupId, deadline: Deadline) {
@@ -53,7 +53,7 @@ impl Member for ThePool {
         let inner = core.lock();
         let stats = inner.state.group_stats(group);
         let (waiting, permits, threads) = (stats.waiting, stats.out, inner.alive);
-        Remaining { waiting, permits, threads, jobs }
+        Remaining { waiting, permits, ending: stats.ending, threads, jobs }
     }
 
     fn refused(&self, group: GroupId) -> u64 {

@@ -62,6 +62,8 @@ pub(crate) const UNWATCHED: u8 = 16;
 pub(crate) const UNWANTED: u8 = 32;
 /// It came under a drain lease.
 const LEASED: u8 = 64;
+/// It was refused after it had been accepted.
+const REFUSED: u8 = 128;
 
 impl Header {
     pub(crate) fn new(name: JobName, kind: JobKind, request: &Request) -> Self {
@@ -147,6 +149,12 @@ impl Cancel {
             // it wakes whoever waits for it
             quietly(|| token.cancel());
         }
+    }
+
+    /// A request to a job that has not started, and so has given nobody a token.
+    pub(crate) fn note(&self) {
+        // Release: as in `request`
+        self.requested.store(1, Ordering::Release);
     }
 
     pub(crate) fn token(&self) -> CancellationToken {
@@ -440,7 +448,7 @@ impl<F> RefusedJob<F> {
     fn end(self, core: &Core, header: &Header) -> RunError {
         drop_quietly(self.closure);
         drop_quietly(self.diagnostics);
-        core.part(header, self.held);
+        core.part(header, self.held, false);
         *self.error
     }
 }
@@ -509,6 +517,7 @@ where
         let waker = match std::mem::replace(&mut *phase, Phase::gone()) {
             Phase::Queued { closure, diagnostics, waker, watched } => {
                 *phase = Phase::Refused { closure, diagnostics, error, held, watched };
+                self.header.raise(REFUSED);
                 waker
             }
             _ => unreachable!("whoever takes a job out of the pool is the only one to end it"),
@@ -689,6 +698,6 @@ where
     }
 
     fn is_done(&self) -> bool {
-        matches!(*self.phase.lock(), Phase::Done(_) | Phase::Refused { .. })
+        matches!(*self.phase.lock(), Phase::Done(_)) || self.header.flags() & REFUSED != 0
     }
 }

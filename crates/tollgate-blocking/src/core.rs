@@ -323,8 +323,8 @@ struct Refusal {
 enum Errand {
     /// The job's time is up while it runs.
     TimeOut(Arc<dyn Job>, RunError),
-    /// The thread is to end.
-    Retire(Thread),
+    /// The thread is to look, or to end.
+    Call(Thread),
 }
 
 impl Refusal {
@@ -477,11 +477,11 @@ impl Inner {
     /// How many threads there could be something to do for.
     #[inline]
     fn use_for_threads(&self) -> u64 {
-        // jobs that run or are ready hold permits
-        let out = self.state.out();
-        // what refused jobs left needs a thread, if there is none
-        let others = self.detained.max(usize::from(!self.remains.is_empty()));
-        out.max(self.state.capacity().min(out.saturating_add(others as u64)))
+        // jobs that run or are ready hold permits; a worker that is detained is none for them, and no part of the capacity
+        let use_for_jobs = self.state.out().saturating_add(self.detained as u64);
+        // what refused jobs left is worth a thread, if the capacity has room for one
+        let remains = u64::from(!self.remains.is_empty());
+        use_for_jobs.max(self.state.capacity().min(use_for_jobs.saturating_add(remains)))
     }
 
     /// Sees to it that the earliest of all moments to come is not missed. Once per hold of the lock.
@@ -608,13 +608,12 @@ impl Inner {
         RunError::Refused(self.state.acquire_error(&request, cause))
     }
 
-    /// Some of what refused jobs left, for the caller to [end](Core::reap).
-    fn take_remains(&mut self) -> Vec<Arc<dyn Job>> {
-        /// Jobs with a permit are not to wait for many destructors.
-        const SOME: usize = 16;
-        let count = self.remains.len().min(SOME);
-        self.refusing += count;
-        self.remains.drain(..count).collect()
+    /// A job that was refused, for the caller to [end](Core::reap). One at a time: those behind a destructor that never ends
+    /// are for others.
+    fn take_remains(&mut self) -> Option<Arc<dyn Job>> {
+        let job = self.remains.pop_front()?;
+        self.refusing += 1;
+        Some(job)
     }
 
     pub(crate) fn ready(&self) -> impl Iterator<Item = (&Arc<dyn Job>, Tick)> {
@@ -624,7 +623,7 @@ impl Inner {
     /// More threads than could ever run a job each: the capacity went down.
     #[inline]
     fn has_surplus(&self) -> bool {
-        self.threads as u64 > self.state.capacity()
+        self.threads as u64 > self.state.capacity().saturating_add(self.detained as u64)
     }
 
     pub(crate) fn idle_threads(&self) -> usize {
@@ -780,7 +779,7 @@ impl Core {
         for errand in errands.drain(..) {
             match errand {
                 Errand::TimeOut(job, error) => job.time_out(error),
-                Errand::Retire(thread) => thread.unpark(),
+                Errand::Call(thread) => thread.unpark(),
             }
         }
     }
@@ -795,19 +794,17 @@ impl Core {
         guard
     }
 
-    /// Ends jobs that were refused, unless their watchers have.
-    pub(crate) fn reap(&self, jobs: Vec<Arc<dyn Job>>) {
-        let count = jobs.len();
-        for job in jobs {
-            job.reap(self);
-        }
+    /// Ends a job that was refused, unless its watcher has.
+    pub(crate) fn reap(&self, job: Arc<dyn Job>) {
+        job.reap(self);
+        drop(job);
         let mut after = After::default();
         let mut guard = self.lock();
-        guard.refusing -= count;
+        guard.refusing -= 1;
         self.finish(guard, &mut after);
     }
 
-    /// Ends all jobs that were refused, where no worker may come for them. One thread at a time does so, and does so for
+    /// Ends all jobs that were refused, where no worker can be had for them. One thread at a time does so, and does so for
     /// all, itself included when it comes here again.
     #[cold]
     fn reap_all(&self) {
@@ -816,18 +813,19 @@ impl Core {
         }
         loop {
             let mut inner = self.lock();
-            let jobs = inner.take_remains();
-            inner.reaped = !jobs.is_empty();
+            let job = inner.take_remains();
+            inner.reaped = job.is_some();
             drop(inner);
-            if jobs.is_empty() {
-                return;
+            match job {
+                Some(job) => self.reap(job),
+                None => return,
             }
-            self.reap(jobs);
         }
     }
 
-    /// A job that was refused or withdrawn, and whose captures are gone, leaves everything: with `held`, its permit is out.
-    pub(crate) fn part(&self, header: &Header, held: bool) {
+    /// A job that was refused or withdrawn, and whose captures are gone, leaves everything: with `held`, its permit is out;
+    /// with `counted`, it is among those that the pool waits for.
+    pub(crate) fn part(&self, header: &Header, held: bool, counted: bool) {
         if !held && header.group().is_none() && !header.is_leased() {
             return;
         }
@@ -838,6 +836,7 @@ impl Core {
         } else if let Some(group) = header.group() {
             guard.state.leave(group);
         }
+        guard.refusing -= usize::from(counted);
         let operation = guard.take_operation(header, false);
         self.finish(guard, &mut after);
         drop(operation);
@@ -957,14 +956,18 @@ impl Core {
         };
         if found.is_some() {
             inner.lanes[header.lane().0 as usize].counts.cancelled += 1;
-            if let (false, Some(group)) = (held, header.group()) {
-                inner.state.join(group);
+            if let Some(group) = header.group() {
+                // its scope, or that of the whole pool, waits for its captures
+                inner.refusing += 1;
+                if !held {
+                    inner.state.join(group);
+                }
             }
         }
         self.finish(guard, &mut after);
         if found.is_some() {
             job.discard();
-            self.part(header, held);
+            self.part(header, held, header.group().is_some());
         }
         found.is_some()
     }
@@ -1007,6 +1010,12 @@ impl Core {
                 header.tighten(now.after(span));
             }
             after.due_at(header.deadline());
+            if let Some(group) = header.group()
+                && !header.is_leased()
+                && inner.state.is_asked(group)
+            {
+                header.cancel.note();
+            }
         }
         let running = Running { job, started: now, waited, timed_out: false, counted };
         inner.workers[worker].running.push(running);
@@ -1070,9 +1079,9 @@ impl Core {
         };
         let look = match found {
             Some((job, expired)) => Look::Job(job, expired),
-            None if !inner.remains.is_empty() => {
+            None if let Some(job) = inner.take_remains() => {
                 inner.detained += 1;
-                Look::Reap(inner.take_remains())
+                Look::Reap(job)
             }
             None if inner.state.closed().is_some() || inner.has_surplus() => {
                 self.leave(inner, worker);
@@ -1195,29 +1204,39 @@ impl Core {
 
     /// Admits nothing more, and refuses what has not started; closed as [`Closed::Scope`], not what is under a lease.
     pub(crate) fn close(&self, closed: Closed) {
+        self.close_with(closed, false);
+    }
+
+    fn close_with(&self, closed: Closed, leases_over: bool) {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
         // whose time is up leaves as such
         inner.end_overdue(now, &mut after);
-        inner.state.close(closed);
+        if leases_over {
+            inner.state.close_to_leases();
+        } else {
+            inner.state.close(closed);
+        }
         // a permit that was held before stays valid, but without its runtime no job starts
         inner.orphaned |= closed == Closed::Runtime;
         let orphaned = inner.orphaned;
         let is_closed_to = |entry: &Ready| {
-            let leased = closed == Closed::Scope && entry.job.header().is_leased();
+            let leased = closed == Closed::Scope && !leases_over && entry.job.header().is_leased();
             orphaned || !(entry.held || leased)
         };
         inner.take_back_ready(is_closed_to, &mut after, |inner, job| {
             inner.closed_error(job, closed)
         });
-        // idle threads end
+        // idle threads look once more, for what refused jobs left, and end
         for id in mem::take(&mut inner.idle) {
-            self.retire(inner, id, &mut after);
+            let place = &mut inner.workers[id];
+            place.parked = false;
+            inner.looking += 1;
+            let thread = place.thread.clone();
+            after.rare().errands.extend(thread.map(Errand::Call));
         }
-        // nobody else may come for them
-        after.reap = true;
         self.finish(guard, &mut after);
     }
 
@@ -1227,11 +1246,11 @@ impl Core {
     }
 
     /// The scope that the pool is attached to closes it: it wants to be told that the pool is quiet, also when it was.
-    pub(crate) fn close_for_scope(&self, closed: Closed) {
+    pub(crate) fn close_for_scope(&self, leases_over: bool) {
         if let Some(attached) = &mut self.lock().attached {
             attached.told = false;
         }
-        self.close(closed);
+        self.close_with(Closed::Scope, leases_over);
     }
 
     /// For as long as something is let in under a lease. The scope that the pool is attached to may think that the pool is
@@ -1277,7 +1296,7 @@ impl Core {
     fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {
         let place = &mut inner.workers[id];
         place.parked = false;
-        after.rare().errands.extend(place.thread.clone().map(Errand::Retire));
+        after.rare().errands.extend(place.thread.clone().map(Errand::Call));
         self.leave(inner, id);
     }
 
@@ -1343,14 +1362,19 @@ impl Core {
         result
     }
 
-    /// Takes back a job that `worker` has just submitted with a permit from within another, if the system refuses threads:
-    /// `worker` itself may be the one that it would wait for.
-    pub(crate) fn take_back(&self, worker: usize, job: &Arc<dyn Job>) -> Option<Inline> {
+    /// Takes back a job that has its permit and waits for a thread, for `worker` to run within the job that it runs: with
+    /// `always`, since that one waits for it; else only if the system refuses threads.
+    pub(crate) fn take_back(
+        &self,
+        worker: usize,
+        job: &Arc<dyn Job>,
+        always: bool,
+    ) -> Option<Inline> {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if !inner.starved {
+        if !(always || inner.starved) {
             return None;
         }
         let at = inner.ready.iter().position(|entry| is_same(&entry.job, job))?;
@@ -1400,8 +1424,8 @@ pub(crate) struct Inline {
 pub(crate) enum Look {
     /// A job, and whether it has expired.
     Job(Arc<dyn Job>, bool),
-    /// Jobs that were refused, to be ended.
-    Reap(Vec<Arc<dyn Job>>),
+    /// A job that was refused, to be ended.
+    Reap(Arc<dyn Job>),
     Park,
     Leave,
 }
@@ -1493,17 +1517,16 @@ impl Engine for Core {
         inner.take_back_ready(is_closed_to, &mut after, |inner, job| {
             inner.closed_error(job, Closed::Scope)
         });
-        // nobody else may come for them
-        after.reap = true;
         self.finish(guard, &mut after);
     }
 
-    fn cancel_group(&self, group: GroupId) -> u64 {
-        let inner = self.lock();
+    fn cancel_group(&self, group: GroupId, leased: bool) -> u64 {
+        let mut inner = self.lock();
+        inner.state.ask_group(group);
         let running = inner.workers.iter().flat_map(|worker| &worker.running);
         let asked = running.map(|running| &running.job).filter(|job| {
             let header = job.header();
-            let is_in = header.group() == Some(group) && !header.is_leased();
+            let is_in = header.group() == Some(group) && (leased || !header.is_leased());
             is_in && !header.cancel.is_requested()
         });
         let asked: Vec<_> = asked.cloned().collect();

@@ -191,9 +191,11 @@ impl JobBuilder<'_> {
     }
 
     /// The scope that it belongs to, in place of the executor's; see [`Executor::scoped`], which costs less where many
-    /// jobs belong to one scope.
+    /// jobs belong to one scope. Without effect on a job under a [lease](Self::lease), which belongs to the lease's scope.
     pub fn scope(mut self, scope: &Scope) -> Self {
-        self.scoped = Some(self.executor.bind(scope));
+        if self.options.lease.is_none() {
+            self.scoped = Some(self.executor.bind(scope));
+        }
         self
     }
 

@@ -304,13 +304,14 @@ impl BlockingPool {
         Resize::new(&**self.core())
     }
 
-    /// One consistent copy of every figure, taken under one lock. O(lanes), however many jobs there are.
+    /// One consistent copy of every figure, taken under one lock. O(lanes + kinds + threads), however many jobs wait.
     #[must_use]
     pub fn stats(&self) -> PoolStats {
         PoolStats::take(self.core())
     }
 
-    /// Every job that is queued or running, and the budget's figures, copied under one lock. O(jobs).
+    /// Every job that is queued or running, and the budget's figures. O(jobs). What has a permit is copied under one lock;
+    /// what waits is copied in steps, so that nobody waits long for the lock: a job that starts meanwhile may be missing.
     #[must_use]
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::take(self.core())

@@ -42,7 +42,7 @@ pub(crate) fn submit<R>(
             }
             // should the job here wait for it, nobody else may come to run it
             if let Some(id) = worker::current(core)
-                && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _))
+                && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _), false)
             {
                 run_here(core, cell, id, &inline);
                 return Ok(Accepted::Inline);
@@ -52,6 +52,16 @@ pub(crate) fn submit<R>(
         Way::Admission(lease) => {
             submit_in_turn(core, cell, lease.as_ref()).inspect_err(|_| cell.discard())
         }
+    }
+}
+
+/// Runs a job that waits for a thread, if this is called within a job of the same pool, which is about to wait for it: no
+/// other thread may ever come for it.
+pub(crate) fn help<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>) {
+    if let Some(id) = worker::current(core)
+        && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _), true)
+    {
+        run_here(core, cell, id, &inline);
     }
 }
 
@@ -150,6 +160,11 @@ impl<R> Run<R> {
         match submit(&self.core, &self.cell, way) {
             Ok(Accepted::Pool(key)) => {
                 self.at = At::Sent(key);
+                // nothing but a job that waits for its own work finds it not started
+                if worker::current(&self.core).is_some() {
+                    help(&self.core, &self.cell);
+                    return self.look(waker);
+                }
                 Poll::Pending
             }
             Ok(Accepted::Inline) => self.look(waker),

@@ -48,8 +48,8 @@ impl Future for Shutdown {
         let started = match self.started {
             Some(started) => started,
             None => {
-                self.core.close(Closed::Budget);
                 let now = self.core.now();
+                self.core.close(Closed::Budget);
                 *self.started.insert(now)
             }
         };

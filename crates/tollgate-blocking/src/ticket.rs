@@ -3,6 +3,8 @@
 use crate::cell::{CancelOutcome, Watch};
 use crate::core::Link;
 use crate::error::RunError;
+use crate::run::help;
+use crate::worker;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -62,7 +64,8 @@ impl<R> Ticket<R> {
         self.cell.header().id()
     }
 
-    /// Whether the result is there to be taken. Once true, it stays true until the result is taken.
+    /// Whether it is decided what the result is. Once true, it stays true. The result of a job that was refused can be taken
+    /// when its captures are gone: if nobody has dropped them, whoever takes it does.
     #[must_use]
     pub fn is_done(&self) -> bool {
         self.cell.is_done()
@@ -126,7 +129,11 @@ impl<R> Future for Ticket<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.taken, "a ticket was polled after it had yielded its result");
-        let result = self.cell.poll(&self.core, cx.waker());
+        let mut result = self.cell.poll(&self.core, cx.waker());
+        if result.is_pending() && worker::current(&self.core).is_some() {
+            help(&self.core, &self.cell);
+            result = self.cell.poll(&self.core, cx.waker());
+        }
         self.taken = result.is_ready();
         result
     }

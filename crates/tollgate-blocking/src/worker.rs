@@ -106,8 +106,8 @@ fn work(core: &Arc<Core>, id: usize) {
                     linger(core);
                 }
             }
-            Look::Reap(jobs) => {
-                core.reap(jobs);
+            Look::Reap(job) => {
+                core.reap(job);
                 (promised, reaped) = (false, true);
             }
             Look::Leave => return,

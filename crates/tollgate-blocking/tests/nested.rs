@@ -363,15 +363,53 @@ fn a_permit_that_a_job_took_runs_its_work_beside_the_job() {
     let owned = Owned::new();
     let (pool, io) = owned.pool(2, 0);
     let inner = io.clone();
-    let (outer, spawned, awaited) = as_job(&io, move || {
-        let spawned = inner.try_acquire().unwrap().spawn(here).unwrap().join().unwrap();
+    let (outer, spawned) = as_job(&io, move || {
+        let (started, starts) = std::sync::mpsc::channel();
         let permit = block_on(inner.acquire()).unwrap();
-        (here(), spawned, block_on(permit.run(here)).unwrap())
+        let spawned = permit.spawn(move || {
+            started.send(()).unwrap();
+            here()
+        });
+        // waits for it otherwise than by its ticket
+        starts.recv_timeout(PATIENCE).unwrap();
+        (here(), spawned.unwrap().join().unwrap())
     });
     assert_ne!(outer, spawned);
-    assert_ne!(outer, awaited);
     assert_eq!(counts(&pool, "io").inline, 0);
     assert_eq!(pool.stats().threads.peak, 2);
+}
+
+/// BLK-11, A9
+#[test]
+fn a_job_that_waits_for_work_under_a_second_permit_runs_it_if_no_thread_has_come_for_it() {
+    let owned = Owned::new();
+    let nursery = Nursery::default();
+    let first = std::sync::Once::new();
+    let keep = nursery.handler();
+    let builder = owned.builder(4).lane(LanePolicy::new("io")).spawn_handler(move |thread| {
+        // one comes; the others are promised, and kept back
+        let mut thread = Some(thread);
+        first.call_once(|| {
+            let thread = thread.take().unwrap();
+            std::thread::spawn(move || thread.run());
+        });
+        thread.map_or(Ok(()), &keep)
+    });
+    let pool = builder.build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let inner = io.clone();
+    let outer = io.submit(move || {
+        let permit = || inner.try_acquire().unwrap();
+        let joined = permit().spawn(here).unwrap().join().unwrap();
+        let awaited = block_on(permit().spawn(here).unwrap()).unwrap();
+        let run = block_on(permit().run(here)).unwrap();
+        [here(), joined, awaited, run]
+    });
+    let ids = must_end("a job that waits", move || outer.unwrap().join()).unwrap();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
+    assert_eq!((counts(&pool, "io").inline, available(&pool)), (3, 4));
+    nursery.let_go();
+    shut_down(&pool);
 }
 
 /// BLK-11

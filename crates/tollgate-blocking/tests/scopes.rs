@@ -90,8 +90,8 @@ fn closing_a_scope_refuses_its_queued_jobs_at_once_and_nobody_elses() {
     let other = scene.io.submit(|| 7).unwrap();
     scene.scope.close();
     assert!(queued.is_done(), "it has been told");
-    assert_eq!(Arc::strong_count(&captured), 1, "and its captures are gone");
     closed(queued.join());
+    assert_eq!(Arc::strong_count(&captured), 1, "its captures are gone");
     let error = block_on(acquire).unwrap_err();
     assert!(matches!(error, AcquireError::Closed { what: Closed::Scope, .. }), "{error:?}");
     assert_eq!(refused(&scene.pool, "io").closed, 2);
@@ -701,9 +701,11 @@ fn a_job_that_is_refused_or_given_up_leaves_its_scope_when_its_captures_are_gone
     drop(first);
     scene.scope.close();
     drop(lease);
+    let report = scene.report();
+    assert!(!report.complete && report.nodes[0].members[0].ending == 1, "{report}");
+    block_on(second).unwrap_err();
     assert_eq!(scene.scope.phase(), ScopePhase::Closed);
     assert_eq!(log.get(), ["open", "draining"], "not before the captures of both were gone");
-    block_on(second).unwrap_err();
     gate.open();
     running.join().unwrap();
 }
@@ -778,4 +780,81 @@ fn a_lease_of_one_scope_lets_nothing_into_another() {
     assert_eq!((foreign.remaining(), ours.remaining()), (0, 8));
     drop(ours);
     must_end("the scope", move || block_on(scope.drained()));
+}
+
+/// ADM-16, ADM-15
+#[test]
+fn work_under_a_lease_belongs_to_the_leases_scope_in_whatever_order_it_is_said() {
+    let scene = Scene::new(2);
+    let other = Scope::root("other");
+    let lease = scene.scope.drain_lease(5, tollgate_blocking::Deadline::never()).unwrap();
+    other.close();
+    let gate = Gate::new();
+    let job = scene.io.job("x").lease(&lease).scope(&other).submit(gate.closure()).unwrap();
+    gate.wait_started();
+    assert!(other.report().nodes.is_empty());
+    assert_eq!(scene.ours().jobs[0].id, job.id());
+    gate.open();
+    job.join().unwrap();
+}
+
+/// ADM-14, BLK-10
+#[test]
+fn the_scope_of_an_attached_pool_waits_for_the_captures_of_a_job_that_was_given_up() {
+    let owned = Owned::new();
+    let scope = Scope::root("service");
+    let builder = owned.builder(1).lane(LanePolicy::new("io").max_waiting(9)).scope(&scope);
+    let pool = builder.build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let (gate, door) = (Gate::new(), Gate::new());
+    let running = io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    let keep = door.closure();
+    let mark = OnDrop(move || keep.clone()());
+    let queued = io.submit(move || drop(mark)).unwrap();
+    let canceller = std::thread::spawn(move || assert!(queued.cancel()));
+    door.wait_started();
+    gate.open();
+    running.join().unwrap();
+    scope.close();
+    eventually("the threads end", || pool.stats().threads.alive == 0);
+    let report = scope.report();
+    assert!(!report.complete, "captures are still being dropped");
+    assert_eq!(report.nodes[0].members[0].ending, 1);
+    door.open();
+    canceller.join().unwrap();
+    must_end("the scope", move || block_on(scope.drained()));
+}
+
+/// ADM-15
+#[test]
+fn a_job_that_starts_after_its_scope_was_cancelled_is_asked_to_stop_too() {
+    let scene = Scene::new(2);
+    let permit = scene.ours.try_acquire().unwrap();
+    let lease = scene.scope.drain_lease(5, tollgate_blocking::Deadline::never()).unwrap();
+    let gate = Gate::new();
+    let closure = gate.closure();
+    let leased = scene.ours.job("leased").lease(&lease).submit_with(move |job| {
+        closure();
+        job.is_cancelled()
+    });
+    gate.wait_started();
+    scene.scope.cancel();
+    let late = permit.spawn_with(|job| (job.is_cancelled(), job.checkpoint())).unwrap();
+    assert_eq!(late.join().unwrap(), (true, Err(Cancelled::Requested)));
+    gate.open();
+    assert!(leased.unwrap().join().unwrap(), "what is under a lease is asked too");
+}
+
+/// ADM-9, ADM-14
+#[test]
+fn what_a_cancelled_scope_refuses_in_its_pool_is_refused_and_counted_as_its_own() {
+    let owned = Owned::new();
+    let scope = Scope::root("service");
+    let pool = owned.builder(1).lane(LanePolicy::new("io")).scope(&scope).build().unwrap();
+    let io = pool.executor("io").unwrap();
+    scope.cancel();
+    refused_as_closed(io.submit(|| ()));
+    closed(block_on(io.run(|| ())));
+    assert_eq!(scope.report().refused, 2);
 }

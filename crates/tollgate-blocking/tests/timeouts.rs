@@ -229,10 +229,10 @@ fn a_destructor_that_never_ends_delays_no_deadline_of_another_job() {
     let owned = Owned::new();
     let time = Arc::new(ThreadTimer::new("timer"));
     let lane = LanePolicy::new("io").queue_timeout(Duration::from_millis(1));
-    let pool = owned.builder(2).time(time).lane(lane).build().unwrap();
+    let pool = owned.builder(1).time(time).lane(lane).build().unwrap();
     let io = pool.executor("io").unwrap();
     let (gate, door) = (Gate::new(), Gate::new());
-    let full = io.job("full").weight(2).submit(gate.closure()).unwrap();
+    let full = io.submit(gate.closure()).unwrap();
     gate.wait_started();
     // two that nobody asks for their error, and whose captures stay wherever they are dropped
     for _ in 0..2 {

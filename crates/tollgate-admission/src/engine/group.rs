@@ -52,6 +52,8 @@ pub struct GroupStats {
     pub waiting: usize,
     /// Permits out, by weight.
     pub out: u64,
+    /// What is neither and has not ended: jobs that were refused or given up and whose captures are not gone.
+    pub ending: u64,
     /// Refused so far because the group was closed.
     pub refused: u64,
 }
@@ -69,6 +71,8 @@ pub(super) struct Group {
     pub(super) closed: Closing,
     idle_told: bool,
     let_go: bool,
+    /// What runs in it was asked to stop: so is what starts.
+    pub(super) asked: bool,
     refused: u64,
     owner: Arc<dyn GroupOwner>,
 }
@@ -142,6 +146,7 @@ impl Groups {
             refused: 0,
             idle_told: false,
             let_go: false,
+            asked: false,
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: NonZeroU32::MIN, group: None });
@@ -214,6 +219,7 @@ impl Groups {
         self.get(id).map_or(GroupStats::default(), |group| GroupStats {
             waiting: group.waiting,
             out: group.out,
+            ending: group.others,
             refused: group.refused,
         })
     }

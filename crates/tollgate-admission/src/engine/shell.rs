@@ -50,10 +50,10 @@ pub trait Engine: Send + Sync + 'static {
         });
     }
 
-    /// Asks what runs in `group` to stop, but for work under a lease; returns how many were asked now. Only for an engine
-    /// that runs something.
-    fn cancel_group(&self, group: GroupId) -> u64 {
-        let _ = group;
+    /// Asks what runs in `group`, and what starts later, to stop; work under a lease only if `leased` says so. Returns how
+    /// many were asked now. Only for an engine that runs something.
+    fn cancel_group(&self, group: GroupId, leased: bool) -> u64 {
+        let _ = (group, leased);
         0
     }
 

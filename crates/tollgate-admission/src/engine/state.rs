@@ -326,6 +326,8 @@ pub struct State<W> {
     deadlines: BinaryHeap<Reverse<(Tick, Key)>>,
     /// Waiters with an explicit deadline.
     with_deadline: usize,
+    /// Closed as [`Closed::Scope`], to what comes under a lease too.
+    leases_over: bool,
     groups: Groups,
     classes: Vec<Class>,
     /// Groups that were closed while somebody waited in them.
@@ -365,6 +367,7 @@ impl<W> State<W> {
             newly_stuck: Vec::with_capacity(count),
             deadlines: BinaryHeap::new(),
             with_deadline: 0,
+            leases_over: false,
             groups: Groups::default(),
             classes: Vec::new(),
             refusing_groups: Vec::new(),
@@ -469,12 +472,18 @@ impl<W> State<W> {
     #[inline]
     pub fn closed_to(&self, request: &Request) -> Option<Closed> {
         let closed = self.lanes[request.lane.0 as usize].closed.or(self.closed);
-        if closed.is_some_and(|what| !(request.leased && what == Closed::Scope)) {
+        if closed.is_some_and(|what| what != Closed::Scope || !self.admits(request.leased)) {
             return closed;
         }
         // one that is gone admits nothing
         let group = self.groups.get(request.group?);
         group.is_none_or(|group| group.refuses(request.leased)).then_some(Closed::Scope)
+    }
+
+    /// Closed as [`Closed::Scope`]: whether what comes under a lease, or does not, is admitted nevertheless.
+    #[inline]
+    fn admits(&self, leased: bool) -> bool {
+        leased && !self.leases_over
     }
 
     /// Idle capacity that a borrower may take, apart from what its own lane is kept.
@@ -742,6 +751,15 @@ impl<W> State<W> {
         }
     }
 
+    /// [Closes](Self::close) as [`Closed::Scope`], to what comes under a lease too. O(lanes).
+    pub fn close_to_leases(&mut self) {
+        self.close(Closed::Scope);
+        self.leases_over = true;
+        if self.closed == Some(Closed::Scope) {
+            (0..self.lanes.len()).for_each(|index| self.withdraw(index));
+        }
+    }
+
     /// Admits nothing more in this lane, for good. What it had reserved is open to the others.
     ///
     /// O(lanes). The first reason given stays, that of the whole state included.
@@ -838,6 +856,19 @@ impl<W> State<W> {
             }
         }
         self.sweep_deadlines();
+    }
+
+    /// What runs in the group was asked to stop, and what starts in it is to be.
+    pub fn ask_group(&mut self, group: GroupId) {
+        if let Some(group) = self.groups.get_mut(group) {
+            group.asked = true;
+        }
+    }
+
+    /// Whether what starts in the group is to be asked to stop.
+    #[inline]
+    pub fn is_asked(&self, group: GroupId) -> bool {
+        self.groups.get(group).is_some_and(|group| group.asked)
     }
 
     /// Nobody will enter the group any more.
@@ -1202,7 +1233,7 @@ impl<W> State<W> {
     fn is_refused(&self, index: u32) -> bool {
         let slot = &self.waiters[index];
         let group = slot.group.and_then(|group| self.groups.get(group));
-        let closed = self.closed == Some(Closed::Scope) && !slot.leased;
+        let closed = self.closed == Some(Closed::Scope) && !self.admits(slot.leased);
         closed || group.is_some_and(|group| group.refuses(slot.leased))
     }
 

@@ -103,8 +103,9 @@ pub trait Member: Send + Sync {
     /// returns they have been told.
     fn close(&self, group: GroupId, leased: bool);
 
-    /// Asks what runs in `group` to stop, but for work under a lease. Returns how many were asked now.
-    fn cancel(&self, group: GroupId) -> u64;
+    /// Asks what runs in `group`, and what starts later, to stop; work under a lease only if `leased` says so. Returns how
+    /// many were asked now.
+    fn cancel(&self, group: GroupId, leased: bool) -> u64;
 
     /// Makes the deadline of everything in `group` earlier.
     fn tighten(&self, group: GroupId, deadline: Deadline);
@@ -123,6 +124,8 @@ pub struct Remaining {
     pub waiting: usize,
     /// Permits that are out, by weight, those of jobs included.
     pub permits: u64,
+    /// Jobs that were refused or given up, and whose captures are not gone.
+    pub ending: u64,
     /// Threads that are there for this scope alone and have not ended.
     pub threads: usize,
     /// The jobs, if it has any.
@@ -296,6 +299,9 @@ impl Scope {
     }
 
     /// A token that is cancelled when this scope or one above it is. Cancelling it cancels no scope.
+    ///
+    /// Wakers of those who wait for tokens are called one after the other: one that panics may keep others that wait for
+    /// tokens of the same scope from being woken.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
         self.node.with(|tree, node| tree.extra(node).token.child_token())
@@ -357,18 +363,19 @@ impl Scope {
     /// cancelled, those of jobs that run included. Parents and siblings go on.
     pub fn cancel(&self) {
         self.close_with(true);
-        self.ask_to_stop();
+        self.ask_to_stop(true);
     }
 
     /// Cancels the tokens in the subtree, and asks jobs to stop.
-    fn ask_to_stop(&self) {
+    fn ask_to_stop(&self, leased: bool) {
         let (tokens, members) = self.node.with(|tree, node| {
             let nodes = tree.subtree(node);
             let tokens: Vec<_> = nodes.iter().map(|&node| tree.extra(node).token.clone()).collect();
             let members: Vec<_> = nodes.into_iter().flat_map(|node| tree.members(node)).collect();
             (tokens, members)
         });
-        let asked = members.iter().filter_map(|it| it.call(|member, group| member.cancel(group)));
+        let asked =
+            members.iter().filter_map(|it| it.call(|member, group| member.cancel(group, leased)));
         let asked: u64 = asked.sum();
         self.node.with(|tree, node| tree.count_asked(node, asked));
         // one by one, from below: who waits for one wakes by code of the user, which may panic
@@ -712,8 +719,8 @@ impl<E: Engine> Member for E {
         self.close_group(group, leased);
     }
 
-    fn cancel(&self, group: GroupId) -> u64 {
-        self.cancel_group(group)
+    fn cancel(&self, group: GroupId, leased: bool) -> u64 {
+        self.cancel_group(group, leased)
     }
 
     fn tighten(&self, group: GroupId, deadline: Deadline) {
@@ -725,6 +732,7 @@ impl<E: Engine> Member for E {
         Remaining {
             waiting: stats.waiting,
             permits: stats.out,
+            ending: stats.ending,
             threads: 0,
             jobs: self.jobs_in(group),
         }

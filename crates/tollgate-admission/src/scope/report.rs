@@ -111,6 +111,8 @@ pub struct MemberReport {
     pub waiting: usize,
     /// Permits that are out, by weight, those of jobs included.
     pub permits: u64,
+    /// Jobs that were refused or given up, and whose captures are not gone.
+    pub ending: u64,
     /// Threads that are there for this scope alone and have not ended.
     pub threads: usize,
     /// The jobs by state.
@@ -170,6 +172,7 @@ pub(super) fn take(scope: &Scope, took: PhaseTimes) -> ScopeReport {
             name: registered.name,
             waiting: it.waiting,
             permits: it.permits,
+            ending: it.ending,
             threads: it.threads,
             states: it.jobs.iter().map(|job| job.state).collect(),
             jobs: it.jobs,
@@ -190,6 +193,15 @@ fn path(tree: &Tree<Extra, Registered>, node: usize) -> String {
         at = parent;
     }
     names.reverse();
+    /// Of a path that is longer, the middle is left out: a report is to be read.
+    const LONGEST: usize = 32;
+    if names.len() > LONGEST {
+        let left_out = names.len() - LONGEST;
+        names.splice(
+            LONGEST / 2..LONGEST / 2 + left_out,
+            [format!("... {left_out} more ...").into()],
+        );
+    }
     names.join("/")
 }
 
@@ -201,7 +213,8 @@ impl NodeReport {
 
 impl MemberReport {
     fn is_empty(&self) -> bool {
-        self.waiting == 0 && self.permits == 0 && self.threads == 0 && self.jobs.is_empty()
+        let MemberReport { waiting, permits, ending, threads, jobs, .. } = self;
+        (*waiting, *permits, *ending, *threads) == (0, 0, 0, 0) && jobs.is_empty()
     }
 }
 
@@ -268,8 +281,11 @@ impl fmt::Display for LeaseReport {
 
 impl fmt::Display for MemberReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let MemberReport { name, waiting, permits, threads, states, jobs } = self;
+        let MemberReport { name, waiting, permits, ending, threads, states, jobs } = self;
         write!(f, "{name:?}: {waiting} waiting, {permits} permits out")?;
+        if *ending > 0 {
+            write!(f, ", {ending} refused or given up whose captures are not gone")?;
+        }
         if *threads > 0 {
             write!(f, ", {threads} threads")?;
         }

@@ -112,7 +112,7 @@ impl Future for Shutdown {
                     }
                     let asked = self.now();
                     // also when nothing is left: somebody who was not counted may watch a token
-                    self.scope.ask_to_stop();
+                    self.scope.ask_to_stop(false);
                     if drained {
                         let (closing, grace) = (closed - started, asked - closed);
                         let draining = Duration::ZERO;

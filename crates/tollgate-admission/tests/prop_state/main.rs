@@ -649,7 +649,8 @@ impl Owner {
             }
             assert_eq!(gone, None, "something holds it");
             let (waits, refused) = (waiting.len(), expected.refused);
-            assert_eq!(stats, GroupStats { waiting: waits, out, refused });
+            let ending = expected.others;
+            assert_eq!(stats, GroupStats { waiting: waits, out, ending, refused });
             assert_eq!(listed.len(), waits);
             assert_eq!(BTreeSet::from_iter(listed), waiting);
             if empty && expected.closed > 0 {

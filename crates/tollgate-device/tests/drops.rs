@@ -35,7 +35,7 @@ fn handles_may_be_dropped_in_any_order_on_any_thread_with_work_in_flight() {
             Box::new(signal.clone()),
         ];
         let elsewhere = order % 2 == 1;
-        let drop_all = move || {
+        let mut drop_all = move || {
             while !things.is_empty() {
                 let next = order % things.len();
                 order /= things.len();
@@ -154,15 +154,9 @@ fn captures_of_a_launch_that_is_refused_may_use_the_device_when_they_are_dropped
         }
     }
     let log = Log::new();
-    let device = device();
     let other = device();
-    device.bind().unwrap();
-    let foreign = {
-        other.bind().unwrap();
-        let stream = other.create_stream(0).unwrap();
-        device.bind().unwrap();
-        stream
-    };
+    let foreign = other.create_stream(0).unwrap();
+    let device = device();
     let caller = Caller(device.clone(), log.clone());
     device.launch(&foreign, kernel(move || drop(caller))).unwrap_err();
     let stream = device.create_stream(0).unwrap();

@@ -363,16 +363,17 @@ fn calls_are_named_by_number_or_range_and_the_first_entry_counts() {
         let device = bound(HostDevice::builder().faults(plan));
         (1..=5).filter(|_| device.create_event().is_err()).collect()
     }
+    const NONE: [u64; 0] = [];
     let plan = FaultPlan::new;
     let (event, no) = (Operation::CreateEvent, Failure::Request);
-    assert_eq!(fails(plan()), []);
+    assert_eq!(fails(plan()), NONE);
     assert_eq!(fails(plan().fail(event, 3, no)), [3]);
     assert_eq!(fails(plan().fail(event, 2..4, no)), [2, 3]);
     assert_eq!(fails(plan().fail(event, 2..=4, no)), [2, 3, 4]);
     assert_eq!(fails(plan().fail(event, 4.., no)), [4, 5]);
     assert_eq!(fails(plan().fail(event, .., no)), [1, 2, 3, 4, 5]);
-    assert_eq!(fails(plan().fail(event, 0..0, no)), []);
-    assert_eq!(fails(plan().fail(event, 0, no)), []);
+    assert_eq!(fails(plan().fail(event, 0..0, no)), NONE);
+    assert_eq!(fails(plan().fail(event, 0, no)), NONE);
     let device =
         bound(HostDevice::builder().faults(plan().fail(event, 1, Failure::OutOfMemory).fail(
             event,

@@ -103,7 +103,7 @@ fn a_panic_in_a_kernel_breaks_the_device_and_says_why() {
     assert_eq!(error.class(), ErrorClass::Sticky);
     let text = error.to_string();
     let expected = "device 0 can't synchronize stream: the device has failed: launch on stream #1: \
-                    kernel \"bad\" panicked: 4 bytes too many";
+                    \"bad\" panicked: 4 bytes too many";
     assert_eq!(text, expected);
     assert_eq!(device.create_event().unwrap_err().class(), ErrorClass::Sticky);
 }

@@ -11,6 +11,7 @@ use super::timeline::{Point, Timeline};
 use crate::backend::{Cause, DeviceInfo, DriverError, ErrorClass, Fault, Operation, Signal};
 use crate::sync::{Condvar, Mutex};
 use std::any::Any;
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,8 +27,8 @@ pub(super) struct Work {
 }
 
 pub(super) enum Job {
-    /// Errors are faults.
-    Run(Box<dyn FnOnce() -> Result<(), String> + Send>),
+    /// Errors are faults, and so are panics, in which the name is mentioned.
+    Run(Cow<'static, str>, Box<dyn FnOnce() -> Result<(), String> + Send>),
     /// `None` for one that is never raised.
     Notify(Option<Signal>),
 }
@@ -124,11 +125,11 @@ fn drop_each(works: Vec<Work>) {
 }
 
 /// Runs what is the user's. Its captures are gone when this returns.
-fn run_contained(run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+fn run_contained(name: &str, run: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
     catch_unwind(AssertUnwindSafe(run)).unwrap_or_else(|payload| {
         let message = message(&*payload);
         drop_quietly(payload);
-        Err(format!("panicked: {message}"))
+        Err(format!("{name:?} panicked: {message}"))
     })
 }
 
@@ -481,7 +482,7 @@ impl Core {
                 (Err(INJECTED.to_owned()), None)
             }
             Job::Notify(signal) => (Ok(()), signal),
-            Job::Run(run) => (run_contained(run), None),
+            Job::Run(name, run) => (run_contained(&name, run), None),
         };
         let mut state = self.state.lock();
         state.running -= 1;

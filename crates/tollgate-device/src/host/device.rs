@@ -2,7 +2,7 @@ use super::control::HostControl;
 use super::core::{Core, Entered, Job, Owner};
 use super::faults::FaultPlan;
 use super::kernel::{HostKernel, check_range};
-use super::memory::{Block, HostMemory, HostPinned, Store, copy};
+use super::memory::{Block, HostMemory, HostPinned, Store, copy, fill};
 use super::order::Touch;
 use super::timeline::Point;
 use super::{HostEvent, HostStream, binding};
@@ -271,7 +271,7 @@ impl HostDevice {
         };
         let job = || {
             let (source, target, range) = (Arc::clone(source), Arc::clone(target), range.clone());
-            Job::Run(Box::new(move || copy(&source, range, &target, offset)))
+            Job::Run("copy".into(), Box::new(move || copy(&source, range, &target, offset)))
         };
         self.submit(operation, stream, &[(source, reads), (target, writes)], check, job)
     }
@@ -399,10 +399,11 @@ impl Backend for HostDevice {
         let whole = Touch { start: 0, end: block.bytes, write: true };
         let job = || {
             let block = Arc::clone(&block);
-            Job::Run(Box::new(move || {
+            let free = move || {
                 block.free();
                 Ok(())
-            }))
+            };
+            Job::Run("free".into(), Box::new(free))
         };
         self.submit(Operation::Free, stream, &[(&block, whole)], || Ok(()), job)
     }
@@ -492,13 +493,8 @@ impl Backend for HostDevice {
         let check = || check_range(range.clone(), block.bytes);
         let job = || {
             let (block, range) = (Arc::clone(block), range.clone());
-            Job::Run(Box::new(move || {
-                block.touch()?;
-                let mut store = block.store.write();
-                let bytes = store.bytes_mut(block.bytes).ok_or_else(|| block.gone())?;
-                bytes[range].fill(value);
-                Ok(())
-            }))
+            let fill = move || fill(&block, range, value);
+            Job::Run("fill".into(), Box::new(fill))
         };
         self.submit(Operation::Fill, stream, &[(block, touch)], check, job)
     }
@@ -507,7 +503,7 @@ impl Backend for HostDevice {
         let requests = kernel.requests.clone();
         let blocks: Vec<_> = requests.iter().map(|r| (&*r.block, r.touch())).collect();
         let checked = kernel.check();
-        let job = || Job::Run(Box::new(move || kernel.run()));
+        let job = || Job::Run(kernel.name.clone(), Box::new(move || kernel.run()));
         self.submit(Operation::Launch, stream, &blocks, || checked, job)
     }
 

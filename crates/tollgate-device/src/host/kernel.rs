@@ -53,7 +53,7 @@ use std::sync::Arc;
 /// Kernels of two streams that use parts of the same memory take turns, unless all of them only read it.
 #[must_use = "a kernel does nothing unless it is launched"]
 pub struct HostKernel {
-    name: Cow<'static, str>,
+    pub(super) name: Cow<'static, str>,
     pub(super) requests: Vec<Request>,
     body: Box<Body>,
 }
@@ -152,15 +152,17 @@ impl<'r> Plan<'r> {
         for at in order {
             let request = &requests[at];
             let block: &'r Block = &request.block;
+            let range = request.range.clone();
+            // what uses no bytes needs none to be there: nothing orders it before a free
+            if range.is_empty() {
+                continue;
+            }
             if shares.last().is_none_or(|share| !std::ptr::eq(share.block, block)) {
                 shares.push(Share { block, write: false, clusters: Vec::new() });
             }
             let Some(share) = shares.last_mut() else { continue };
             share.write |= request.write;
-            let range = request.range.clone();
             match share.clusters.last_mut() {
-                // nothing is at its own place, also when that is inside of something
-                _ if range.is_empty() => {}
                 Some((cluster, members)) if range.start < cluster.end => {
                     if request.write || members.iter().any(|&member| requests[member].write) {
                         return Err(block.number);

@@ -5,6 +5,7 @@ use super::kernel::{Read, Write};
 use crate::backend::Allocation;
 use crate::sync::RwLock;
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 
 /// Memory of a host device.
@@ -108,13 +109,30 @@ impl Drop for Block {
     }
 }
 
+/// Sets bytes of a block.
+pub(super) fn fill(block: &Block, range: Range<usize>, value: u8) -> Result<(), String> {
+    // nothing orders it before a free
+    if range.is_empty() {
+        return Ok(());
+    }
+    block.touch()?;
+    let mut store = block.store.write();
+    let bytes = store.bytes_mut(block.bytes).ok_or_else(|| block.gone())?;
+    bytes[range].fill(value);
+    Ok(())
+}
+
 /// Copies bytes of one block to another, or to another place of the same.
 pub(super) fn copy(
     source: &Block,
-    from: std::ops::Range<usize>,
+    from: Range<usize>,
     target: &Block,
     offset: usize,
 ) -> Result<(), String> {
+    // nothing orders it before a free of either
+    if from.is_empty() {
+        return Ok(());
+    }
     source.touch()?;
     target.touch()?;
     let end = offset + from.len();

@@ -18,7 +18,9 @@ pub(super) struct Touch {
 impl Touch {
     /// Two that use the same bytes must be in some order, unless both only read.
     fn conflicts(self, other: Touch) -> bool {
-        self.start < other.end && other.start < self.end && (self.write || other.write)
+        // no bytes are nobody's
+        let common = self.start.max(other.start) < self.end.min(other.end);
+        common && (self.write || other.write)
     }
 
     /// Whatever conflicts with `other` conflicts with this one.

@@ -3,7 +3,7 @@
 mod support;
 
 use std::thread;
-use support::{bound, cause, device, kernel};
+use support::{PATIENCE, bound, cause, device, kernel};
 use tollgate_device::backend::{Backend, Cause, DeviceUuid, ErrorClass};
 use tollgate_device::host::{HostBuildError, HostDevice, MAX_ENGINES};
 
@@ -83,7 +83,7 @@ fn a_kernel_may_not_call_the_driver() {
                 cause(device.memory_info()),
                 cause(device.reset()),
             ];
-            tell.send((causes, control.wait_ended())).unwrap();
+            tell.send((causes, control.wait_ended(PATIENCE))).unwrap();
         }
     });
     device.launch(&stream, inside).unwrap();

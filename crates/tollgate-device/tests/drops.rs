@@ -3,7 +3,8 @@
 mod support;
 
 use std::thread;
-use support::{Alive, Gate, Log, bound, device, eventually, kernel};
+use std::time::Duration;
+use support::{Alive, Gate, Log, PATIENCE, bound, device, eventually, kernel};
 use tollgate_device::backend::{Backend, Bell, Signal};
 use tollgate_device::host::{HostDevice, HostHealth};
 
@@ -43,11 +44,11 @@ fn handles_may_be_dropped_in_any_order_on_any_thread_with_work_in_flight() {
             }
         };
         if elsewhere {
-            thread::spawn(drop_all).join().unwrap()
+            thread::spawn(drop_all).join().unwrap();
         } else {
-            drop_all()
+            drop_all();
         }
-        assert!(control.wait_ended());
+        assert!(control.wait_ended(PATIENCE));
         let stats = control.stats();
         assert_eq!(alive.count(), 0);
         assert_eq!((stats.memory.in_use, stats.pinned.in_use), (0, 0));
@@ -81,10 +82,11 @@ fn a_device_that_is_dropped_finishes_what_it_was_given_and_then_its_threads_end(
     }
     drop(device);
     assert!(!control.has_ended());
+    assert!(!control.wait_ended(Duration::ZERO), "nor is it waited for longer than was said");
     gate.open();
-    assert!(control.wait_ended());
+    assert!(control.wait_ended(PATIENCE));
     assert!(control.has_ended());
-    assert!(control.wait_ended(), "it may be asked again");
+    assert!(control.wait_ended(Duration::MAX), "it may be asked again");
     assert_eq!(log.entries(), [1, 2, 2]);
 }
 
@@ -103,7 +105,7 @@ fn what_is_stalled_when_its_device_ends_is_dropped_with_all_that_waits_for_it() 
         device.wait_event(&other, &event).unwrap();
     }
     drop(device);
-    assert!(control.wait_ended());
+    assert!(control.wait_ended(PATIENCE));
     control.release(stalled.number());
     assert_eq!(alive.count(), 0);
 }
@@ -119,7 +121,7 @@ fn the_last_handle_may_be_dropped_by_a_kernel() {
     device.launch(&stream, kernel(move || drop(last))).unwrap();
     drop((device, stream));
     gate.open();
-    assert!(control.wait_ended());
+    assert!(control.wait_ended(PATIENCE));
 }
 
 /// DEV-2
@@ -189,7 +191,7 @@ fn many_devices_come_and_go_and_leave_no_thread() {
         controls.push(device.control());
     }
     for control in &controls {
-        assert!(control.wait_ended());
+        assert!(control.wait_ended(PATIENCE));
     }
     eventually("all is done", || controls.iter().all(|control| control.stats().queued == 0));
 }

@@ -167,9 +167,9 @@ fn a_fault_drops_what_has_not_begun_and_wakes_whoever_waits() {
             ];
             eventually("all wait", || control.stats().waiting == 3);
             if lose {
-                control.lose()
+                control.lose();
             } else {
-                control.fault("cosmic ray")
+                control.fault("cosmic ray");
             }
             for wait in waits {
                 let class = wait.join().unwrap().unwrap_err().class();

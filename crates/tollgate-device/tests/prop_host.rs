@@ -7,7 +7,7 @@ use proptest::test_runner::FileFailurePersistence;
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::{Arc, Mutex};
-use support::bound;
+use support::{PATIENCE, bound};
 use tollgate_device::backend::{Allocation, Backend, Cause};
 use tollgate_device::host::{HostDevice, HostEvent, HostKernel, HostMemory, HostStream};
 
@@ -402,7 +402,7 @@ proptest! {
         }
         prop_assert_eq!(control.stats().memory.in_use, live as u64);
         drop((real, device));
-        prop_assert!(control.wait_ended());
+        prop_assert!(control.wait_ended(PATIENCE));
         let stats = control.stats();
         prop_assert_eq!((stats.memory.in_use, stats.memory.allocations, stats.queued), (0, 0, 0));
         prop_assert!(stats.memory.peak <= LIMIT as u64);

@@ -4,6 +4,7 @@ use super::stats::HostStats;
 use crate::backend::{Fault, Operation};
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 /// The tester's end of a host device: what goes on in it, what is to go wrong, and whether it has ended.
 ///
@@ -58,10 +59,13 @@ impl HostControl {
         self.core.stats().engines == 0
     }
 
-    /// Blocks the calling thread until the threads of the device have ended. On one of those themselves, in a kernel, it
-    /// returns `false` at once.
-    pub fn wait_ended(&self) -> bool {
-        self.core.wait_ended()
+    /// Blocks the calling thread until the threads of the device have ended, and says whether they have; `false` when the
+    /// time was up before. On one of those threads themselves, in a kernel, it is `false` at once.
+    ///
+    /// They end when the last [`HostDevice`](super::HostDevice) is dropped: a test that waits in vain still has one.
+    #[must_use]
+    pub fn wait_ended(&self, within: Duration) -> bool {
+        self.core.wait_ended(within)
     }
 }
 

@@ -17,6 +17,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, MutexGuard};
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 /// What a stream is given to do.
 pub(super) struct Work {
@@ -534,18 +535,29 @@ impl Core {
         }
     }
 
-    /// Waits until no engine thread is left. `false` on one of them.
-    pub(super) fn wait_ended(&self) -> bool {
+    /// Waits until no engine thread is left, or the time is up. `false` on one of them.
+    pub(super) fn wait_ended(&self, within: Duration) -> bool {
         if binding::is_driver() {
             return false;
         }
+        // a time that no clock will show is never up
+        let until = Instant::now().checked_add(within);
         let mut state = self.state.lock();
         while state.engines > 0 {
-            state = self.passed.wait(state);
+            state = match until {
+                None => self.passed.wait(state),
+                Some(until) => {
+                    let left = until.saturating_duration_since(Instant::now());
+                    if left.is_zero() {
+                        return false;
+                    }
+                    self.passed.wait_for(state, left).0
+                }
+            };
         }
         drop(state);
-        let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads {
+        // under the lock, so that all who ask wait for the join
+        for thread in self.threads.lock().drain(..) {
             // it contains the panics of users
             let _ = thread.join();
         }

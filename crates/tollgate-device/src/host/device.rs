@@ -15,6 +15,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 /// How many engine threads a device has unless it is told otherwise.
 pub const DEFAULT_ENGINES: usize = 4;
@@ -156,11 +157,15 @@ impl HostBuilder {
         }
         let limits = (info.total_memory, pinned);
         let core = Arc::new(Core::new(next_id(), info, limits, check_order, plan));
-        // ends the threads that were started, should another be refused
         let owner = Arc::new(Owner { core });
         for number in 1..=engines {
-            let started = owner.core.start_engine(number);
-            started.map_err(|source| HostBuildError::Thread { number, engines, source })?;
+            if let Err(source) = owner.core.start_engine(number) {
+                let core = Arc::clone(&owner.core);
+                drop(owner);
+                // those that were started have nothing to do
+                let _ = core.wait_ended(Duration::MAX);
+                return Err(HostBuildError::Thread { number, engines, source });
+            }
         }
         Ok(HostDevice { owner })
     }

@@ -79,8 +79,9 @@ impl From<RangeFull> for Calls {
 /// What is to go wrong on a device, decided before it is built.
 ///
 /// Calls are counted from 1 for each operation, those that fail included, but for those that fail on an unbound thread or
-/// on a device that has failed. Where several entries name a call, the first one counts. What happens as the test goes on
-/// is said by [`HostControl`](super::HostControl).
+/// on a device that has failed. Where several entries name a call, the first one counts. Looking at pinned memory
+/// ([`Operation::PinnedBytes`]) is no driver call, and never counted. What happens as the test goes on is said by
+/// [`HostControl`](super::HostControl).
 ///
 /// ```
 /// use tollgate_device::backend::{Backend, ErrorClass, Operation};

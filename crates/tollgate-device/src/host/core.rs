@@ -341,9 +341,10 @@ impl Core {
         for &(number, touch) in uses {
             let listed = state.blocks.get(&number).filter(|listed| !listed.freed);
             let listed = listed.ok_or_else(|| fault(Cause::Freed { memory: number }))?;
+            let timeline = &mut state.timeline;
+            let before = |other, position| timeline.is_before(stream, other, position);
             if self.check_order
-                && let Some(clock) = state.timeline.clock(stream)
-                && let Some(stream) = listed.uses.conflict(clock, touch)
+                && let Some(stream) = listed.uses.conflict(touch, before)
             {
                 return Err(fault(Cause::Unordered { memory: number, stream }));
             }
@@ -359,7 +360,8 @@ impl Core {
         let position = state.timeline.submit(stream, work);
         for &(number, touch) in uses {
             if let Some(listed) = state.blocks.get_mut(&number) {
-                listed.uses.add(stream, position, touch, state.timeline.seen());
+                let seen = |stream, position| state.timeline.is_seen(stream, position);
+                listed.uses.add(stream, position, touch, seen);
                 listed.freed |= operation == Operation::Free;
             }
         }
@@ -613,7 +615,7 @@ impl State {
         if let Some(stream) = stream {
             let position = self.timeline.mark(stream);
             let whole = Touch { start: 0, end: bytes, write: true };
-            uses.add(stream, position, whole, self.timeline.seen());
+            uses.add(stream, position, whole, |_, _| false);
         }
         let listed = Listed { bytes: asked, pinned, freed: false, uses };
         self.blocks.insert(self.numbers, listed);

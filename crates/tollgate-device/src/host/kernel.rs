@@ -48,7 +48,7 @@ use std::sync::Arc;
 ///
 /// A panic in the closure is a sticky fault of the device, with the panic's message. The closure may block, as a kernel may
 /// run long; it occupies one of the device's engine threads meanwhile. It may not call the device: such a call fails with
-/// [`Cause::DriverThread`].
+/// [`Cause::DriverThread`]. One that captures a [`HostDevice`](super::HostDevice) keeps that device until it has run.
 ///
 /// Kernels of two streams that use parts of the same memory take turns, unless all of them only read it.
 #[must_use = "a kernel does nothing unless it is launched"]

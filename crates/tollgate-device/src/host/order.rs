@@ -5,8 +5,6 @@
 //! an event, or the host, puts one use before the other. So a missing event is found at the call, each time, however the
 //! threads happen to run.
 
-use super::timeline::Clock;
-
 /// Some bytes of some memory, and what for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Touch {
@@ -41,18 +39,28 @@ struct Use {
 }
 
 impl Uses {
-    /// A stream whose use is not ordered before one that would have this clock.
-    pub(super) fn conflict(&self, clock: &Clock, touch: Touch) -> Option<u64> {
-        let unordered =
-            |it: &&Use| it.touch.conflicts(touch) && !clock.covers(it.stream, it.position);
-        self.0.iter().find(unordered).map(|it| it.stream)
+    /// A stream whose use is in no order with a new one; `before` says what is ordered before that.
+    pub(super) fn conflict(
+        &self,
+        touch: Touch,
+        mut before: impl FnMut(u64, u64) -> bool,
+    ) -> Option<u64> {
+        let mut uses = self.0.iter();
+        let unordered = |it: &&Use| it.touch.conflicts(touch) && !before(it.stream, it.position);
+        uses.find(unordered).map(|it| it.stream)
     }
 
-    /// Adds a use that has no conflict.
-    pub(super) fn add(&mut self, stream: u64, position: u64, touch: Touch, seen: &Clock) {
+    /// Adds a use that has no conflict; `seen` says what the host has seen pass.
+    pub(super) fn add(
+        &mut self,
+        stream: u64,
+        position: u64,
+        touch: Touch,
+        seen: impl Fn(u64, u64) -> bool,
+    ) {
         self.0.retain(|it| {
             // whatever comes later is ordered after what the host has seen
-            let over = seen.covers(it.stream, it.position);
+            let over = seen(it.stream, it.position);
             // whatever is ordered after the new one is ordered after all it had to be ordered after, and whatever is not
             // conflicts with the new one first
             let behind = touch.write || it.stream == stream;

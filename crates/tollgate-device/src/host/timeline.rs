@@ -28,7 +28,7 @@ impl Clock {
     }
 
     /// Whether this position of this stream is ordered before.
-    pub(super) fn covers(&self, stream: u64, position: u64) -> bool {
+    fn covers(&self, stream: u64, position: u64) -> bool {
         position <= self.0.get(&stream).copied().unwrap_or(0)
     }
 }
@@ -45,6 +45,10 @@ pub(super) struct Point {
 #[derive(Debug)]
 pub(super) struct Timeline<W> {
     streams: BTreeMap<u64, Stream<W>>,
+    /// Streams that went before the host had seen all they did, with their last position. Of all others that are not there
+    /// any more, everything is ordered before everything: clocks forget them, so they do not grow with the streams that
+    /// ever were.
+    unseen: BTreeMap<u64, u64>,
     /// Streams whose head may run, by priority, then by who could first.
     ready: BTreeSet<(i32, u64, u64)>,
     /// Of the next stream. Numbers are never used again.
@@ -92,6 +96,7 @@ impl<W> Timeline<W> {
     pub(super) fn from_number(next: u64) -> Self {
         Timeline {
             streams: BTreeMap::new(),
+            unseen: BTreeMap::new(),
             ready: BTreeSet::new(),
             next,
             turn: 0,
@@ -139,32 +144,63 @@ impl<W> Timeline<W> {
         }
     }
 
-    /// What the stream's next work will be ordered after; `None` for one that is not there.
-    pub(super) fn clock(&mut self, stream: u64) -> Option<&Clock> {
-        let it = self.streams.get_mut(&stream)?;
-        if it.sights != self.sights {
+    /// Orders what the host has seen before the stream's next work.
+    fn catch_up(&mut self, stream: u64) {
+        if let Some(it) = self.streams.get_mut(&stream)
+            && it.sights != self.sights
+        {
             it.sights = self.sights;
-            it.clock.join(&self.seen);
+            let mut clock = std::mem::take(&mut it.clock);
+            clock.join(&self.seen);
+            clock.0.retain(|&other, _| self.remembers(other));
+            if let Some(it) = self.streams.get_mut(&stream) {
+                it.clock = clock;
+            }
         }
-        Some(&it.clock)
+    }
+
+    /// Whether clocks say anything of the stream.
+    fn remembers(&self, stream: u64) -> bool {
+        self.streams.contains_key(&stream) || self.unseen.contains_key(&stream)
+    }
+
+    /// Whether this position of another stream is ordered before the stream's next work.
+    pub(super) fn is_before(&mut self, stream: u64, other: u64, position: u64) -> bool {
+        self.catch_up(stream);
+        let clock = self.streams.get(&stream).map(|it| &it.clock);
+        !self.remembers(other) || clock.is_some_and(|clock| clock.covers(other, position))
+    }
+
+    /// Whether the host has seen this position pass.
+    pub(super) fn is_seen(&self, stream: u64, position: u64) -> bool {
+        !self.remembers(stream) || self.seen.covers(stream, position)
+    }
+
+    /// The stream has nothing left to do, and nobody has it.
+    fn remove(&mut self, stream: u64) {
+        if let Some(it) = self.streams.remove(&stream)
+            && !self.seen.covers(stream, it.submitted)
+        {
+            self.unseen.insert(stream, it.submitted);
+        }
     }
 
     /// Gives the stream work, and says at which position it is. The stream must be open.
     pub(super) fn submit(&mut self, stream: u64, work: W) -> u64 {
-        self.clock(stream);
+        self.catch_up(stream);
         self.push(stream, Step::Work(work))
     }
 
     /// A position of its own that there is nothing to do at.
     pub(super) fn mark(&mut self, stream: u64) -> u64 {
-        self.clock(stream);
+        self.catch_up(stream);
         // a wait that is over before it begins
         self.push(stream, Step::Wait(stream, 0))
     }
 
     /// What the stream is given from now on waits for the point.
     pub(super) fn wait(&mut self, stream: u64, point: &Point) {
-        self.clock(stream);
+        self.catch_up(stream);
         if let Some(it) = self.streams.get_mut(&stream) {
             it.clock.join(&point.clock);
             // the stream's own work is in order anyway
@@ -189,9 +225,9 @@ impl<W> Timeline<W> {
 
     /// Where the stream is once it has done all that it was given.
     pub(super) fn point(&mut self, stream: u64) -> Option<Point> {
-        let clock = self.clock(stream)?.clone();
+        self.catch_up(stream);
         let it = self.streams.get(&stream)?;
-        Some(Point { stream, position: it.submitted, clock })
+        Some(Point { stream, position: it.submitted, clock: it.clock.clone() })
     }
 
     pub(super) fn has_passed(&self, point: &Point) -> bool {
@@ -205,14 +241,13 @@ impl<W> Timeline<W> {
 
     /// The host has seen that the point has passed.
     pub(super) fn see(&mut self, point: &Point) {
-        if self.seen.join(&point.clock) {
+        let mut seen = std::mem::take(&mut self.seen);
+        if seen.join(&point.clock) {
             self.sights += 1;
+            self.unseen.retain(|&stream, &mut last| !seen.covers(stream, last));
+            seen.0.retain(|&stream, _| self.remembers(stream));
         }
-    }
-
-    /// All that the host has seen pass.
-    pub(super) fn seen(&self) -> &Clock {
-        &self.seen
+        self.seen = seen;
     }
 
     /// Takes the next work to be done out of its stream.
@@ -238,7 +273,7 @@ impl<W> Timeline<W> {
         if let Some(it) = self.streams.get_mut(&stream) {
             it.busy = false;
             if it.closed && it.queue.is_empty() {
-                self.streams.remove(&stream);
+                self.remove(stream);
             }
         }
     }
@@ -280,7 +315,7 @@ impl<W> Timeline<W> {
                 _ => {}
             }
             if it.closed && !it.busy && it.queue.is_empty() {
-                self.streams.remove(&stream);
+                self.remove(stream);
             }
         }
     }
@@ -447,6 +482,34 @@ mod tests {
         }
     }
 
+    /// DEV-2
+    #[test]
+    fn clocks_forget_streams_that_are_gone_and_were_seen_to_pass() {
+        let mut line: Timeline<()> = Timeline::from_number(1);
+        let stays = line.open(0, false);
+        for round in 0..100 {
+            let passing = line.open(0, false);
+            line.submit(passing, ());
+            let point = line.point(passing).unwrap();
+            line.wait(stays, &point);
+            assert!(line.take().is_some());
+            line.finish(passing);
+            // those of odd rounds go before they are seen
+            if round % 2 == 1 {
+                line.close(passing);
+                assert_eq!(line.unseen.len(), 1);
+                assert!(!line.is_seen(passing, 1));
+            }
+            line.see(&point);
+            line.close(passing);
+            assert!(line.is_seen(passing, 1) && line.is_before(stays, passing, 1));
+        }
+        line.submit(stays, ());
+        assert!(line.unseen.is_empty());
+        assert!(line.seen.0.len() <= 1, "{:?}", line.seen);
+        assert!(line.streams[&stays].clock.0.len() <= 1, "{:?}", line.streams[&stays].clock);
+    }
+
     proptest! {
         /// DEV-2: work is taken in the order of its stream and after what its stream waited for, the greatest priority
         /// first; whatever can be done is there to be taken; and clocks say exactly what is ordered before.
@@ -545,10 +608,9 @@ mod tests {
                         before.extend(&model.steps[last].before);
                         before.insert(last);
                     }
-                    let Some(clock) = line.clock(lane.number) else { continue };
                     for other in &model.streams {
                         for (position, step) in (1..).zip(&other.steps) {
-                            prop_assert_eq!(clock.covers(other.number, position), before.contains(step));
+                            prop_assert_eq!(line.is_before(lane.number, other.number, position), before.contains(step));
                         }
                     }
                 }

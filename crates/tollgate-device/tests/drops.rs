@@ -4,7 +4,7 @@ mod support;
 
 use std::thread;
 use std::time::Duration;
-use support::{Alive, Gate, Log, PATIENCE, bound, device, eventually, kernel};
+use support::{Alive, Gate, Log, PATIENCE, bound, device, eventually, kernel, without_hanging};
 use tollgate_device::backend::{Backend, Bell, Signal};
 use tollgate_device::host::{HostDevice, HostHealth};
 
@@ -160,28 +160,31 @@ fn captures_of_a_launch_that_is_refused_may_use_the_device_when_they_are_dropped
         }
     }
     let log = Log::new();
-    let other = device();
-    let foreign = other.create_stream(0).unwrap();
-    let device = device();
-    let caller = Caller(device.clone(), log.clone());
-    device.launch(&foreign, kernel(move || drop(caller))).unwrap_err();
-    let stream = device.create_stream(0).unwrap();
-    // and those of what a fault drops
-    let gate = Gate::default();
-    device.launch(&stream, gate.kernel()).unwrap();
-    let caller = Caller(device.clone(), log.clone());
-    device.launch(&stream, kernel(move || drop(caller))).unwrap();
-    device.control().fault("broken");
-    gate.open();
-    // and of what a reset drops
-    device.reset().unwrap();
-    device.bind().unwrap();
-    let stream = device.create_stream(0).unwrap();
-    device.control().stall(stream.number());
-    let caller = Caller(device.clone(), log.clone());
-    device.launch(&stream, kernel(move || drop(caller))).unwrap();
-    device.reset().unwrap();
-    assert_eq!(log.entries(), [true, false, false]);
+    let kept = log.clone();
+    without_hanging(move || {
+        let other = device();
+        let foreign = other.create_stream(0).unwrap();
+        let device = device();
+        let caller = Caller(device.clone(), log.clone());
+        device.launch(&foreign, kernel(move || drop(caller))).unwrap_err();
+        let stream = device.create_stream(0).unwrap();
+        // and those of what a fault drops
+        let gate = Gate::default();
+        device.launch(&stream, gate.kernel()).unwrap();
+        let caller = Caller(device.clone(), log.clone());
+        device.launch(&stream, kernel(move || drop(caller))).unwrap();
+        device.control().fault("broken");
+        gate.open();
+        // and of what a reset drops
+        device.reset().unwrap();
+        device.bind().unwrap();
+        let stream = device.create_stream(0).unwrap();
+        device.control().stall(stream.number());
+        let caller = Caller(device.clone(), log.clone());
+        device.launch(&stream, kernel(move || drop(caller))).unwrap();
+        device.reset().unwrap();
+    });
+    assert_eq!(kept.entries(), [true, false, false]);
 }
 
 /// DEV-2

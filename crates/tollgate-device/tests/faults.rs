@@ -248,6 +248,31 @@ fn a_reset_makes_everything_of_before_worth_nothing() {
 
 /// DEV-14
 #[test]
+fn a_kernel_of_before_a_reset_that_fails_after_it_harms_nobody() {
+    let device = device();
+    let stream = device.create_stream(0).unwrap();
+    let (gate, begun) = (Gate::default(), Gate::default());
+    let running = kernel({
+        let (gate, begun) = (gate.clone(), begun.clone());
+        move || {
+            begun.open();
+            gate.wait();
+            panic!("too late");
+        }
+    });
+    device.launch(&stream, running).unwrap();
+    begun.wait();
+    device.reset().unwrap();
+    device.bind().unwrap();
+    gate.open();
+    eventually("it fails", || device.control().stats().running == 0);
+    let stream = device.create_stream(0).unwrap();
+    device.launch(&stream, kernel(|| ())).unwrap();
+    device.synchronize_stream(&stream).unwrap();
+}
+
+/// DEV-14
+#[test]
 fn whoever_waits_for_a_stream_that_is_reset_is_told() {
     let device = device();
     let stream = device.create_stream(0).unwrap();

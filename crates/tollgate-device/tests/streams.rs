@@ -5,7 +5,7 @@ mod support;
 use std::thread;
 use support::{Gate, Log, bound, device, eventually, kernel};
 use tollgate_device::backend::{Backend, Bell, Signal};
-use tollgate_device::host::{FaultPlan, HostDevice};
+use tollgate_device::host::{DEFAULT_ENGINES, FaultPlan, HostDevice};
 
 /// DEV-2
 #[test]
@@ -13,7 +13,10 @@ fn a_launch_returns_before_its_kernel_has_run() {
     let device = device();
     let stream = device.create_stream(0).unwrap();
     let gate = Gate::default();
+    let idle = || device.control().stats().idle;
+    eventually("the engines are idle", || idle() == DEFAULT_ENGINES);
     device.launch(&stream, gate.kernel()).unwrap();
+    eventually("one was woken for it", || idle() == DEFAULT_ENGINES - 1);
     assert!(!device.query_stream(&stream).unwrap());
     gate.open();
     device.synchronize_stream(&stream).unwrap();

@@ -66,6 +66,20 @@ pub(crate) fn kernel(run: impl FnOnce() + Send + 'static) -> HostKernel {
     HostKernel::new("test", (), move |()| run())
 }
 
+/// For what would hang where a lock is held that should not be: fails instead.
+pub(crate) fn without_hanging(run: impl FnOnce() + Send + 'static) {
+    let (tell, told) = std::sync::mpsc::channel();
+    let thread = std::thread::spawn(move || {
+        run();
+        let _ = tell.send(());
+    });
+    match told.recv_timeout(PATIENCE) {
+        Err(std::sync::mpsc::RecvTimeoutError::Timeout) => panic!("it hangs"),
+        // it has returned or panicked
+        _ => thread.join().unwrap(),
+    }
+}
+
 /// Waits for what another thread is about to do, and has no event of its own.
 pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     let start = Instant::now();

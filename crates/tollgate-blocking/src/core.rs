@@ -623,7 +623,9 @@ impl Inner {
     /// More threads than could ever run a job each: the capacity went down.
     #[inline]
     fn has_surplus(&self) -> bool {
-        self.threads as u64 > self.state.capacity().saturating_add(self.detained as u64)
+        // one that is to come may not
+        let there = self.threads - self.starting;
+        there as u64 > self.state.capacity().saturating_add(self.detained as u64)
     }
 
     pub(crate) fn idle_threads(&self) -> usize {

@@ -4,7 +4,7 @@
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Condvar, Mutex, PoisonError, Weak};
 use std::task::{Context, Poll, Wake, Waker};
@@ -272,13 +272,18 @@ pub(crate) fn shut_down(pool: &BlockingPool) {
 
 /// A spawn handler that keeps threads back until the test lets them go: what was admitted meanwhile has not started.
 #[derive(Clone, Default)]
-pub(crate) struct Nursery(Arc<Mutex<Vec<WorkerThread>>>);
+pub(crate) struct Nursery(Arc<Mutex<Vec<WorkerThread>>>, Arc<AtomicBool>);
 
 impl Nursery {
     pub(crate) fn handler(&self) -> impl Fn(WorkerThread) -> io::Result<()> + use<> {
-        let threads = Arc::clone(&self.0);
+        let (threads, open) = (Arc::clone(&self.0), Arc::clone(&self.1));
         move |thread| {
-            threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+            let mut kept = threads.lock().unwrap_or_else(PoisonError::into_inner);
+            if open.load(Ordering::SeqCst) {
+                std::thread::spawn(move || thread.run());
+            } else {
+                kept.push(thread);
+            }
             Ok(())
         }
     }
@@ -288,9 +293,13 @@ impl Nursery {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).len()
     }
 
-    /// Starts those that were asked for so far.
+    /// Starts those that were asked for so far, and from now on all others.
     pub(crate) fn let_go(&self) {
-        for thread in self.take() {
+        let mut kept = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        self.1.store(true, Ordering::SeqCst);
+        let threads = std::mem::take(&mut *kept);
+        drop(kept);
+        for thread in threads {
             std::thread::spawn(move || thread.run());
         }
     }

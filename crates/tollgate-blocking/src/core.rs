@@ -484,6 +484,14 @@ impl Inner {
         use_for_jobs.max(self.state.capacity().min(use_for_jobs.saturating_add(remains)))
     }
 
+    /// Collects what scopes are to be told once the lock is gone.
+    #[inline]
+    fn collect_told(&mut self, after: &mut After) {
+        if self.state.has_news() {
+            after.rare().told.extend(std::iter::from_fn(|| self.state.next_told()));
+        }
+    }
+
     /// Sees to it that the earliest of all moments to come is not missed. Once per hold of the lock.
     #[inline]
     fn arm(&mut self, after: &mut After) {
@@ -725,9 +733,7 @@ impl Core {
             after.more = inner.state.has_settled() && inner.sort_settled(after);
             inner.call_worker(self, after);
             inner.arm(after);
-            if inner.state.has_news() {
-                after.rare().told.extend(std::iter::from_fn(|| inner.state.next_told()));
-            }
+            inner.collect_told(after);
             let mut quiet = None;
             if inner.is_quiet() {
                 inner.quiet.take_all(&mut after.wakes);
@@ -1165,9 +1171,7 @@ impl Core {
         }
         inner.call_worker(self, after);
         inner.arm(after);
-        if inner.state.has_news() {
-            after.rare().told.extend(std::iter::from_fn(|| inner.state.next_told()));
-        }
+        inner.collect_told(after);
         drop(guard);
         drop(operation);
         // before the result is out: who has it finds its scope without the job

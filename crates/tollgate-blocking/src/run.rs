@@ -41,13 +41,7 @@ pub(crate) fn submit<R>(
                 return Err(error);
             }
             // should the job here wait for it, nobody else may come to run it
-            if let Some(id) = worker::current(core)
-                && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _), false)
-            {
-                run_here(core, cell, id, &inline);
-                return Ok(Accepted::Inline);
-            }
-            Ok(Accepted::Pool(None))
+            Ok(if help(core, cell, false) { Accepted::Inline } else { Accepted::Pool(None) })
         }
         Way::Admission(lease) => {
             submit_in_turn(core, cell, lease.as_ref()).inspect_err(|_| cell.discard())
@@ -55,14 +49,17 @@ pub(crate) fn submit<R>(
     }
 }
 
-/// Runs a job that waits for a thread, if this is called within a job of the same pool, which is about to wait for it: no
-/// other thread may ever come for it.
-pub(crate) fn help<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>) {
+/// Runs a job that waits for a thread, if this is called within a job of the same pool, and says whether it did: with
+/// `always`, since that one is about to wait for it and no other thread may ever come; else only if the system refuses
+/// threads.
+pub(crate) fn help<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, always: bool) -> bool {
     if let Some(id) = worker::current(core)
-        && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _), true)
+        && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _), always)
     {
         run_here(core, cell, id, &inline);
+        return true;
     }
+    false
 }
 
 /// Drops the captures of a job that was not handed to the pool; then its permit returns.
@@ -162,7 +159,7 @@ impl<R> Run<R> {
                 self.at = At::Sent(key);
                 // nothing but a job that waits for its own work finds it not started
                 if worker::current(&self.core).is_some() {
-                    help(&self.core, &self.cell);
+                    help(&self.core, &self.cell, true);
                     return self.look(waker);
                 }
                 Poll::Pending

@@ -131,7 +131,7 @@ impl<R> Future for Ticket<R> {
         assert!(!self.taken, "a ticket was polled after it had yielded its result");
         let mut result = self.cell.poll(&self.core, cx.waker());
         if result.is_pending() && worker::current(&self.core).is_some() {
-            help(&self.core, &self.cell);
+            help(&self.core, &self.cell, true);
             result = self.cell.poll(&self.core, cx.waker());
         }
         self.taken = result.is_ready();

@@ -36,7 +36,7 @@ use std::sync::Arc;
 /// ```
 #[must_use = "a lease ends as soon as it is dropped"]
 pub struct DrainLease {
-    inner: Arc<Inner>,
+    lease: LeaseRef,
 }
 
 struct Inner {
@@ -57,54 +57,46 @@ impl DrainLease {
         let tick = owners.tick(deadline);
         let now = owners.now();
         let key = scope.node.with(|tree, node| {
-            if tree.is_draining(node) {
-                return Err(LeaseError::Closed { scope: Arc::clone(tree.name(node)) });
-            }
-            if tick.min(tree.deadline(node)) <= now {
+            if !tree.is_draining(node) && tick.min(tree.deadline(node)) <= now {
                 return Err(LeaseError::Expired);
             }
             tree.lend(node, operations, tick)
                 .ok_or_else(|| LeaseError::Closed { scope: Arc::clone(tree.name(node)) })
         })?;
-        Ok(DrainLease { inner: Arc::new(Inner { scope: scope.clone(), key }) })
+        Ok(DrainLease { lease: LeaseRef { inner: Arc::new(Inner { scope: scope.clone(), key }) } })
     }
 
     /// The scope that it was taken from.
     #[must_use]
     pub fn scope(&self) -> &Scope {
-        &self.inner.scope
+        self.lease.scope()
     }
 
     /// When it ends: by its own deadline or its scope's, whichever is earlier.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
-        self.inner.ends()
+        self.lease.deadline()
     }
 
     /// How many operations may still begin.
     #[must_use]
     pub fn remaining(&self) -> u64 {
-        let now = self.inner.scope.owners().now();
-        self.inner.scope.node.with(|tree, node| tree.lease(node, self.inner.key).allows(now))
+        let Inner { scope, key } = &*self.lease.inner;
+        let now = scope.owners().now();
+        scope.node.with(|tree, node| tree.lease(node, *key).allows(now))
     }
 
     /// For an engine, to begin operations with.
     #[must_use]
     pub fn by_ref(&self) -> LeaseRef {
-        LeaseRef { inner: Arc::clone(&self.inner) }
-    }
-}
-
-impl Inner {
-    fn ends(&self) -> Deadline {
-        let tick = self.scope.node.with(|tree, node| tree.lease(node, self.key).ends);
-        self.scope.owners().deadline(tick)
+        self.lease.clone()
     }
 }
 
 impl Drop for DrainLease {
     fn drop(&mut self) {
-        self.inner.scope.node.with(|tree, node| tree.revoke_one(node, self.inner.key));
+        let Inner { scope, key } = &*self.lease.inner;
+        scope.node.with(|tree, node| tree.revoke_one(node, *key));
     }
 }
 
@@ -118,7 +110,7 @@ impl Drop for Inner {
 impl fmt::Debug for DrainLease {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DrainLease")
-            .field("scope", &self.inner.scope.name())
+            .field("scope", &self.scope().name())
             .field("remaining", &self.remaining())
             .finish_non_exhaustive()
     }
@@ -140,7 +132,9 @@ impl LeaseRef {
     /// When it ends.
     #[must_use]
     pub fn deadline(&self) -> Deadline {
-        self.inner.ends()
+        let Inner { scope, key } = &*self.inner;
+        let tick = scope.node.with(|tree, node| tree.lease(node, *key).ends);
+        scope.owners().deadline(tick)
     }
 
     /// Begins an operation.

@@ -118,7 +118,9 @@ pub struct Panic {
 }
 
 impl Panic {
-    pub(crate) fn new(payload: Box<dyn Any + Send>) -> Self {
+    /// What [`catch_unwind`](std::panic::catch_unwind) caught.
+    #[must_use]
+    pub fn new(payload: Box<dyn Any + Send>) -> Self {
         let message = match payload.downcast_ref::<&'static str>() {
             Some(text) => Some((*text).into()),
             None => payload.downcast_ref::<String>().map(|text| text.as_str().into()),

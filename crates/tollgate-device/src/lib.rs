@@ -1,17 +1,42 @@
-//! Devices for services on tokio: the seam between a pool and a driver, and a device that needs no GPU.
+//! Work on devices for services on tokio: what may start, where it runs, and how it ends.
+//!
+//! A [`DevicePool`] decides which work may start on one device, runs it on threads to which the device is bound, and can
+//! prove at its end what has ended and what has not. It works with any driver that there is a [`Backend`](backend::Backend)
+//! for. One is always there: [`host`], a device on the CPU that does real work and fails when it is told to.
 //!
 //! | need | use |
 //! | --- | --- |
+//! | bound what runs on a device, and what is accepted for it | [`DevicePool`], [`DeviceProfile`] |
+//! | admit a query as a whole, then run its parts | [`DevicePool::admission`], [`Attempt`] |
+//! | run something that awaits, or blocks | [`DeviceJob::run`], [`DeviceJob::submit_blocking`] |
+//! | free what a query had, whatever else goes on | [`Attempt::release`] |
+//! | hand out the right to run, and no more | [`DeviceHandle`] |
+//! | follow what becomes of jobs | [`EventStream`], [`Recorder`], [`DeviceSnapshot`], [`Tracker`] |
+//! | stop, and know what has stopped | [`DevicePool::shutdown`], [`DeviceReport`] |
+//! | exit the process with work under way | [`ExitPolicy`] |
 //! | write code that runs on any driver | [`backend::Backend`] |
 //! | test a GPU service on a machine without a GPU | [`host`] |
 //! | make a device fail, at the call or long after it | [`host::FaultPlan`], [`host::HostControl`] |
 //!
-//! The pool itself is not here yet. `docs/device.md` in the repository says what is.
+//! # What is guaranteed
+//!
+//! * A job's permit is taken before it is accepted and comes back when it has really ended, whoever stopped waiting for it.
+//! * Setup and cleanup never wait behind execution. The cleanup that ends an attempt is never refused for want of a permit.
+//! * A job that is submitted from within the pool runs there, or is refused: it never waits for what its submitter holds.
+//! * Whoever has a result can use the slot.
+//! * Each job has one terminal event, in order under every race.
 //!
 //! # Features
 //!
-//! `serde`: figures can be serialised.
+//! `tracing` (default): [events](EventStream) can be written to it. `serde`: figures and reports can be serialised.
 
 pub mod backend;
+mod exit;
 pub mod host;
+mod pool;
 mod sync;
+
+pub use exit::ExitPolicy;
+pub use pool::*;
+
+pub use tollgate_admission as admission;

@@ -30,5 +30,4 @@ pub use slab::Key;
 pub use state::{
     Attempt, Cause, Claim, Entered, LaneId, Outcome, Request, Settled, State, Status, Tick,
 };
-pub(crate) use wake::contain;
-pub use wake::{WakeList, WakerSet};
+pub use wake::{WakeList, WakerSet, contain};

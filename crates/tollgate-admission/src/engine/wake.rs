@@ -4,7 +4,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::task::Waker;
 
 /// Calls what is the user's where a panic must not spread. The panic hook reports it.
-pub(crate) fn contain(call: impl FnOnce()) {
+pub fn contain(call: impl FnOnce()) {
     if let Err(payload) = catch_unwind(AssertUnwindSafe(call)) {
         // a payload's drop may panic in its turn; the payload of that is one too many
         let dropped = catch_unwind(AssertUnwindSafe(|| drop(payload)));

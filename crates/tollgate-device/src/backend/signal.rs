@@ -66,10 +66,10 @@ impl Signal {
 /// ```
 ///
 /// Clones are the same bell.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Bell(Arc<Rope>);
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct Rope {
     rings: Mutex<u64>,
     rung: Condvar,
@@ -79,7 +79,7 @@ impl Bell {
     /// A bell that was never rung.
     #[must_use]
     pub fn new() -> Self {
-        Bell::default()
+        Bell(Arc::new(Rope { rings: Mutex::new(0), rung: Condvar::new() }))
     }
 
     /// How often it was rung.
@@ -114,5 +114,11 @@ impl Bell {
             rings = self.0.rung.wait_for(rings, left).0;
         }
         *rings
+    }
+}
+
+impl Default for Bell {
+    fn default() -> Self {
+        Bell::new()
     }
 }

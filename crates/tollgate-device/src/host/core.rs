@@ -9,7 +9,7 @@ use super::order::{Touch, Uses};
 use super::stats::{HostHealth, HostStats, MemoryUse};
 use super::timeline::{Point, Timeline};
 use crate::backend::{Cause, DeviceInfo, DriverError, ErrorClass, Fault, Operation, Signal};
-use crate::sync::{Condvar, Mutex};
+use crate::sync::plain::{Condvar, Mutex};
 use std::any::Any;
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -171,8 +171,8 @@ impl Core {
             info,
             check_order,
             state: Mutex::new(state),
-            work: Condvar::default(),
-            passed: Condvar::default(),
+            work: Condvar::new(),
+            passed: Condvar::new(),
             threads: Mutex::default(),
         }
     }
@@ -268,6 +268,13 @@ impl Core {
     pub(super) fn lose(&self, mut state: MutexGuard<'_, State>) {
         state.health = Health::Lost;
         self.stop_all(state);
+    }
+
+    /// The process exits: the device is gone, and its threads end once what they do is done.
+    pub(super) fn stop_for_good(&self) {
+        self.lose(self.peek());
+        self.state.lock().open = false;
+        self.work.notify_all();
     }
 
     /// Nothing that has not begun will be done.

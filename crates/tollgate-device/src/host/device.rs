@@ -10,11 +10,12 @@ use crate::backend::{
     Backend, Cause, DeviceInfo, DeviceUuid, DriverError, MemoryInfo, Operation, PriorityRange,
     Signal,
 };
-use crate::sync::{Mutex, RwLock};
+use crate::exit::{self, AtExit, ExitPolicy, register};
+use crate::sync::plain::{Mutex, RwLock};
 use std::fmt;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 /// How many engine threads a device has unless it is told otherwise.
@@ -42,6 +43,7 @@ pub struct HostBuilder {
     engines: usize,
     check_order: bool,
     plan: FaultPlan,
+    exit: ExitPolicy,
 }
 
 /// Why a device could not be built.
@@ -138,13 +140,20 @@ impl HostBuilder {
         self
     }
 
+    /// What is done about it when the process exits, after the pools that use it: work that has not begun is dropped, and
+    /// what has begun is waited for, for 5 seconds unless this says otherwise. A kernel that never ends is then left running.
+    pub fn exit(mut self, policy: ExitPolicy) -> Self {
+        self.exit = policy;
+        self
+    }
+
     /// Builds the device and starts its threads.
     ///
     /// # Errors
     ///
     /// When the numbers don't fit together, or the system refuses a thread; none is left then.
     pub fn build(self) -> Result<HostDevice, HostBuildError> {
-        let HostBuilder { info, pinned, engines, check_order, plan } = self;
+        let HostBuilder { info, pinned, engines, check_order, plan, exit } = self;
         if !(1..=MAX_ENGINES).contains(&engines) {
             return Err(HostBuildError::Engines { asked: engines, most: MAX_ENGINES });
         }
@@ -167,7 +176,43 @@ impl HostBuilder {
                 return Err(HostBuildError::Thread { number, engines, source });
             }
         }
+        register::<HostDevice>(Arc::new(HostAtExit {
+            core: Arc::downgrade(&owner.core),
+            policy: exit,
+        }));
         Ok(HostDevice { owner })
+    }
+}
+
+/// The device at the exit of the process.
+struct HostAtExit {
+    core: Weak<Core>,
+    policy: ExitPolicy,
+}
+
+impl AtExit for HostAtExit {
+    fn rank(&self) -> u8 {
+        exit::DEVICES
+    }
+
+    fn begin(&self) {
+        if let Some(core) = self.core.upgrade() {
+            core.stop_for_good();
+        }
+    }
+
+    fn wait(&self) {
+        let Some(core) = self.core.upgrade() else { return };
+        if !core.wait_ended(self.policy.span().unwrap_or(Duration::MAX)) {
+            let DeviceInfo { name, ordinal, .. } = &core.info;
+            let left = core.stats().running;
+            self.policy
+                .report(&format_args!("{left} pieces of work of host device {ordinal} {name:?}"));
+        }
+    }
+
+    fn is_over(&self) -> bool {
+        self.core.upgrade().is_none_or(|core| core.stats().engines == 0)
     }
 }
 
@@ -195,6 +240,7 @@ impl HostDevice {
             engines: DEFAULT_ENGINES,
             check_order: true,
             plan: FaultPlan::new(),
+            exit: ExitPolicy::within(Duration::from_secs(5)),
         }
     }
 

@@ -2,7 +2,7 @@
 
 use super::core::Core;
 use super::timeline::Point;
-use crate::sync::Mutex;
+use crate::sync::plain::Mutex;
 use std::fmt;
 use std::sync::Arc;
 

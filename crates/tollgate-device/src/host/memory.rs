@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::kernel::{Read, Write};
 use crate::backend::Allocation;
-use crate::sync::RwLock;
+use crate::sync::plain::RwLock;
 use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;

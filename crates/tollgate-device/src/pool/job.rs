@@ -1,0 +1,514 @@
+//! One job: how it is driven on the device's runtime, how it is stopped, and how its outcome gets to whoever waits for it.
+
+use super::book::Place;
+use super::core::{Core, Task};
+use super::error::{JobError, Reason};
+use super::events::Outcome;
+use super::kind::{Class, DeviceKind, Seats};
+use super::worker;
+use crate::sync::Mutex;
+use std::any::Any;
+use std::fmt;
+use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::pin::{Pin, pin};
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, Waker};
+use tokio_util::sync::CancellationToken;
+use tollgate_admission::JobId;
+use tollgate_admission::engine::contain;
+use tollgate_blocking::Panic;
+
+/// How a job is asked to stop, and made to.
+pub(crate) struct Stop {
+    place: OnceLock<Place>,
+    /// What kind of seat counts for what it submits: 0 for none. Written before it runs.
+    seats: AtomicU8,
+    /// It runs within whoever submitted it. Written before it runs.
+    within: AtomicBool,
+    state: Mutex<StopState>,
+}
+
+#[derive(Default)]
+struct StopState {
+    /// It is to be dropped at its next await, or before it begins.
+    abort: bool,
+    /// Where it waits, if it runs and does.
+    runner: Option<Waker>,
+    /// It should end by itself.
+    asked: bool,
+    /// Made when somebody wants it.
+    token: Option<CancellationToken>,
+}
+
+impl Stop {
+    fn new() -> Self {
+        Stop {
+            place: OnceLock::new(),
+            seats: AtomicU8::new(0),
+            within: AtomicBool::new(false),
+            state: Mutex::new(StopState::default()),
+        }
+    }
+
+    /// It was accepted, and runs with seats of this kind; `within` whoever submitted it, or by itself.
+    pub(crate) fn settle(&self, place: Place, seats: Option<Seats>, within: bool) {
+        let _ = self.place.set(place);
+        let seats = match seats {
+            None => 0,
+            Some(Seats::Lifecycle) => 1,
+            Some(Seats::Execution) => 2,
+        };
+        // Relaxed: whoever runs it got it through the pool's lock, under which this is written
+        self.seats.store(seats, Ordering::Relaxed);
+        self.within.store(within, Ordering::Relaxed);
+    }
+
+    /// `None` until it is accepted.
+    pub(crate) fn place(&self) -> Option<Place> {
+        self.place.get().copied()
+    }
+
+    pub(crate) fn seats(&self) -> Option<Seats> {
+        match self.seats.load(Ordering::Relaxed) {
+            0 => None,
+            1 => Some(Seats::Lifecycle),
+            _ => Some(Seats::Execution),
+        }
+    }
+
+    /// Has it dropped at its next await.
+    pub(crate) fn abort(&self) {
+        let mut state = self.state.lock();
+        state.abort = true;
+        let runner = state.runner.take();
+        drop(state);
+        if let Some(runner) = runner {
+            contain(|| runner.wake());
+        }
+        self.ask();
+    }
+
+    /// Asks it to end by itself.
+    pub(crate) fn ask(&self) {
+        let mut state = self.state.lock();
+        state.asked = true;
+        let token = state.token.clone();
+        drop(state);
+        if let Some(token) = token {
+            // wakes those who wait for it, by code of theirs
+            contain(|| token.cancel());
+        }
+    }
+
+    fn is_aborted(&self) -> bool {
+        self.state.lock().abort
+    }
+
+    /// It has returned from a poll and waits. Says whether it is to be dropped instead.
+    fn park(&self, waker: &Waker) -> bool {
+        {
+            let state = self.state.lock();
+            if state.abort {
+                return true;
+            }
+            if state.runner.as_ref().is_some_and(|runner| runner.will_wake(waker)) {
+                return false;
+            }
+        }
+        // a waker's clone and drop are user code, hence not under the lock
+        let fresh = waker.clone();
+        let mut state = self.state.lock();
+        let stale = state.runner.replace(fresh);
+        let abort = state.abort;
+        drop(state);
+        drop(stale);
+        abort
+    }
+
+    fn token(&self) -> CancellationToken {
+        let mut state = self.state.lock();
+        let token = state.token.get_or_insert_default().clone();
+        let asked = state.asked;
+        drop(state);
+        if asked {
+            token.cancel();
+        }
+        token
+    }
+}
+
+/// A job, whatever its result is.
+pub(crate) trait Stoppable: Send + Sync {
+    fn stop(&self) -> &Stop;
+}
+
+/// What becomes of a result.
+enum Slot<T> {
+    /// It is not there, and this one waits for it.
+    Open(Option<Waker>),
+    /// It is not there, and nobody will want it.
+    Unwatched,
+    Full(Result<T, Reason>),
+    Taken,
+}
+
+/// A job with a result. Its future is not in here: whoever has a job's future ends the job by dropping it.
+pub(crate) struct Job<T> {
+    pub(crate) core: Arc<Core>,
+    kind: DeviceKind,
+    class: Class,
+    stop: Stop,
+    slot: Mutex<Slot<T>>,
+    callback: Mutex<Option<Callback>>,
+}
+
+/// What is called once the outcome can be had.
+pub(crate) type Callback = Box<dyn FnOnce() + Send>;
+
+impl<T: Send> Stoppable for Job<T> {
+    fn stop(&self) -> &Stop {
+        &self.stop
+    }
+}
+
+impl<T: Send + 'static> Job<T> {
+    pub(crate) fn new(
+        core: &Arc<Core>,
+        kind: DeviceKind,
+        class: Class,
+        callback: Option<Callback>,
+    ) -> Arc<Self> {
+        Arc::new(Job {
+            core: Arc::clone(core),
+            kind,
+            class,
+            stop: Stop::new(),
+            slot: Mutex::new(Slot::Open(None)),
+            callback: Mutex::new(callback),
+        })
+    }
+
+    pub(crate) fn erased(self: &Arc<Self>) -> Arc<dyn Stoppable> {
+        Arc::clone(self) as Arc<dyn Stoppable>
+    }
+
+    pub(crate) fn stop(&self) -> &Stop {
+        &self.stop
+    }
+
+    pub(crate) fn error(&self, reason: impl Into<Reason>) -> JobError {
+        let device = self.core.device.ordinal;
+        JobError { device, kind: self.kind, class: self.class, reason: reason.into() }
+    }
+
+    /// Nobody will want its result.
+    pub(crate) fn unwatch(&self) {
+        let mut slot = self.slot.lock();
+        let was = std::mem::replace(&mut *slot, Slot::Unwatched);
+        drop(slot);
+        // a result, or a waker
+        contain(|| drop(was));
+    }
+
+    pub(crate) fn is_done(&self) -> bool {
+        matches!(*self.slot.lock(), Slot::Full(_) | Slot::Taken)
+    }
+
+    pub(crate) fn poll_result(&self, cx: &Context<'_>) -> Poll<Result<T, JobError>> {
+        let mut fresh = None;
+        loop {
+            let mut slot = self.slot.lock();
+            match &mut *slot {
+                Slot::Open(waker) => {
+                    if waker.as_ref().is_some_and(|waker| waker.will_wake(cx.waker())) {
+                        return Poll::Pending;
+                    }
+                    let Some(fresh) = fresh.take() else {
+                        // a waker's clone is user code, hence not under the lock
+                        drop(slot);
+                        fresh = Some(cx.waker().clone());
+                        continue;
+                    };
+                    let stale = waker.replace(fresh);
+                    drop(slot);
+                    drop(stale);
+                    return Poll::Pending;
+                }
+                Slot::Full(_) => {
+                    let was = std::mem::replace(&mut *slot, Slot::Taken);
+                    drop(slot);
+                    let Slot::Full(result) = was else { unreachable!("seen under the lock") };
+                    return Poll::Ready(result.map_err(|reason| self.error(reason)));
+                }
+                Slot::Taken | Slot::Unwatched => {
+                    panic!("a job was polled after it had completed")
+                }
+            }
+        }
+    }
+
+    /// Drops a result that nobody wants.
+    fn discard(&self, result: Result<T, Reason>) -> Option<Result<T, Reason>> {
+        let unwatched = matches!(*self.slot.lock(), Slot::Unwatched);
+        if !unwatched {
+            return Some(result);
+        }
+        contain(|| drop(result));
+        None
+    }
+
+    fn deliver(&self, result: Result<T, Reason>) {
+        let mut slot = self.slot.lock();
+        if matches!(*slot, Slot::Unwatched) {
+            drop(slot);
+            contain(|| drop(result));
+            return;
+        }
+        let was = std::mem::replace(&mut *slot, Slot::Full(result));
+        drop(slot);
+        if let Slot::Open(Some(waker)) = was {
+            contain(|| waker.wake());
+        }
+    }
+
+    /// Its captures are gone. In this order: a result that nobody wants is dropped, the outcome is told and the permits
+    /// return, the result can be had, what is to be called then is called, and the job is no longer counted. `last` when
+    /// this thread does nothing more for the job.
+    fn finish(&self, result: Result<T, Reason>, outcome: Outcome, last: bool) {
+        let Some(place) = self.stop.place() else { return };
+        let callback = self.callback.lock().take();
+        let result = self.discard(result);
+        let leaves = callback.is_none();
+        self.core.end(place, outcome, leaves, last && leaves);
+        if let Some(result) = result {
+            self.deliver(result);
+        }
+        if let Some(callback) = callback {
+            contain(callback);
+            self.core.leave(place);
+        }
+    }
+
+    /// What becomes of it when it is made to end: somebody asked for that, or its runtime goes.
+    fn stopped(&self) -> (Reason, Outcome) {
+        let asked = self.stop.place().is_some_and(|at| self.core.book(|book| book.was_asked(at)));
+        match asked {
+            true => (Reason::Cancelled, Outcome::Cancelled),
+            false => (Reason::Lost, Outcome::Dropped),
+        }
+    }
+}
+
+/// Whoever has this ends the job.
+struct Guard<T: Send + 'static> {
+    job: Arc<Job<T>>,
+    worker: Option<u32>,
+    over: bool,
+}
+
+impl<T: Send + 'static> Guard<T> {
+    /// The job begins on this thread.
+    fn start(&mut self) -> Result<(), (Reason, Outcome)> {
+        let job = &self.job;
+        // nobody wants it any more
+        if job.stop.is_aborted() {
+            return Err(job.stopped());
+        }
+        job.core.bind().map_err(|error| (Reason::Unbound(error), Outcome::Failed))?;
+        if let Some(place) = job.stop.place() {
+            self.worker = job.core.start(place);
+        }
+        Ok(())
+    }
+
+    fn context(&self) -> DeviceContext {
+        let Job { core, kind, stop, .. } = &*self.job;
+        let job = Arc::clone(&self.job) as Arc<dyn Stoppable>;
+        let id = stop.place().map_or(JobId::new(0), |place| place.id);
+        DeviceContext { id, worker: self.worker, device: core.device.ordinal, kind: *kind, job }
+    }
+
+    fn run_as<R>(&self, f: impl FnOnce() -> R) -> R {
+        worker::run_as(self.job.core.id.get(), self.job.stop.seats(), self.worker, f)
+    }
+
+    /// Polls the job's future as the job.
+    fn poll<F: Future<Output = T>>(
+        &self,
+        cx: &mut Context<'_>,
+        body: Pin<&mut Option<F>>,
+    ) -> Poll<Result<T, (Reason, Outcome)>> {
+        let core = &self.job.core;
+        if core.is_here() {
+            // the device may have been reset since; what the job then calls says so if this can't help it
+            let _ = core.bind();
+        }
+        let body = body.as_pin_mut().expect("polled before it was dropped");
+        let polled = catch_unwind(AssertUnwindSafe(|| self.run_as(|| body.poll(cx))));
+        match polled {
+            Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
+            Err(payload) => Poll::Ready(Err(panicked(payload))),
+            Ok(Poll::Pending) if self.job.stop.park(cx.waker()) => {
+                Poll::Ready(Err(self.job.stopped()))
+            }
+            Ok(Poll::Pending) => Poll::Pending,
+        }
+    }
+
+    fn finish(mut self, result: Result<T, (Reason, Outcome)>) {
+        self.over = true;
+        let (result, outcome) = match result {
+            Ok(value) => (Ok(value), Outcome::Finished),
+            Err((reason, outcome)) => (Err(reason), outcome),
+        };
+        let last = !self.job.stop.within.load(Ordering::Relaxed);
+        self.job.finish(result, outcome, last);
+    }
+}
+
+impl<T: Send + 'static> Drop for Guard<T> {
+    fn drop(&mut self) {
+        if !self.over {
+            let (reason, outcome) = self.job.stopped();
+            self.job.finish(Err(reason), outcome, false);
+        }
+    }
+}
+
+fn panicked(payload: Box<dyn Any + Send>) -> (Reason, Outcome) {
+    (Reason::Panicked(Panic::new(payload)), Outcome::Panicked)
+}
+
+/// Calls `f` and says what it panicked with.
+fn attempt<R>(f: impl FnOnce() -> R) -> Result<R, (Reason, Outcome)> {
+    catch_unwind(AssertUnwindSafe(f)).map_err(panicked)
+}
+
+/// What makes a job, and who ends it: dropped in this order.
+struct Whole<M, T: Send + 'static> {
+    make: Option<M>,
+    guard: Option<Guard<T>>,
+}
+
+impl<M, T: Send + 'static> Whole<M, T> {
+    fn new(job: Arc<Job<T>>, make: M) -> Self {
+        let guard = Guard { job, worker: None, over: false };
+        Whole { make: Some(make), guard: Some(guard) }
+    }
+}
+
+/// An async job as a task. `make` is called on the worker where it begins.
+pub(crate) fn task<M, F, T>(job: &Arc<Job<T>>, make: M) -> Task
+where
+    M: FnOnce(DeviceContext) -> F + Send + 'static,
+    F: Future<Output = T> + Send + 'static,
+    T: Send + 'static,
+{
+    let mut whole = Whole::new(Arc::clone(job), make);
+    Box::pin(async move {
+        let whole = &mut whole;
+        let (Some(mut guard), Some(make)) = (whole.guard.take(), whole.make.take()) else { return };
+        let result = match guard.start() {
+            Err(ended) => {
+                contain(|| drop(make));
+                Err(ended)
+            }
+            Ok(()) => {
+                let context = guard.context();
+                match attempt(|| guard.run_as(|| make(context))) {
+                    Err(ended) => Err(ended),
+                    Ok(future) => {
+                        let mut body = pin!(Some(future));
+                        let result = std::future::poll_fn(|cx| guard.poll(cx, body.as_mut())).await;
+                        let dropped = attempt(|| guard.run_as(|| body.set(None)));
+                        // a job whose destructor panics has panicked, whatever it returned
+                        dropped.and(result)
+                    }
+                }
+            }
+        };
+        guard.finish(result);
+    })
+}
+
+/// A blocking job as a closure, which ends the job when it is called or dropped.
+pub(crate) fn closure<M, T>(job: &Arc<Job<T>>, make: M) -> impl FnOnce() + Send + 'static
+where
+    M: FnOnce(DeviceContext) -> T + Send + 'static,
+    T: Send + 'static,
+{
+    let whole = Whole::new(Arc::clone(job), make);
+    move || {
+        // as a whole, so that it is dropped in its order
+        let mut whole = whole;
+        let (Some(mut guard), Some(make)) = (whole.guard.take(), whole.make.take()) else { return };
+        let result = match guard.start() {
+            Err(ended) => {
+                contain(|| drop(make));
+                Err(ended)
+            }
+            Ok(()) => {
+                let context = guard.context();
+                attempt(|| guard.run_as(|| make(context)))
+            }
+        };
+        guard.finish(result);
+    }
+}
+
+/// What a job knows of itself. Clones are the same job's.
+#[derive(Clone)]
+pub struct DeviceContext {
+    id: JobId,
+    worker: Option<u32>,
+    device: u32,
+    kind: DeviceKind,
+    job: Arc<dyn Stoppable>,
+}
+
+impl DeviceContext {
+    /// The job's id.
+    #[must_use]
+    pub fn id(&self) -> JobId {
+        self.id
+    }
+
+    /// The worker that it has until it ends, from 0; nobody else has it meanwhile, but for jobs that run within this one.
+    /// `None` for a blocking job.
+    #[must_use]
+    pub fn worker(&self) -> Option<u32> {
+        self.worker
+    }
+
+    /// The device's ordinal.
+    #[must_use]
+    pub fn device(&self) -> u32 {
+        self.device
+    }
+
+    /// The job's kind.
+    #[must_use]
+    pub fn kind(&self) -> DeviceKind {
+        self.kind
+    }
+
+    /// Cancelled when somebody wants the job to end: its await was dropped, it was cancelled, its scope asks for that, or
+    /// the runtime ends. Async jobs are dropped at their next await, except on behalf of a scope; blocking ones have to look.
+    #[must_use]
+    pub fn token(&self) -> CancellationToken {
+        self.job.stop().token()
+    }
+}
+
+impl fmt::Debug for DeviceContext {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DeviceContext")
+            .field("id", &self.id)
+            .field("worker", &self.worker)
+            .field("device", &self.device)
+            .field("kind", &self.kind)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,101 @@
+//! The device's tokio runtime and its threads for blocking jobs, as a machine for the supervisor.
+
+use super::core::{Bind, Spawn, Task};
+use super::error::BuildError;
+use super::profile::Capacities;
+use super::supervisor::Machine;
+use super::worker::{self, Role};
+use crate::backend::{Backend, DriverError};
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use tollgate_admission::{Deadline, TimeSource};
+use tollgate_blocking::{BlockingPool, LanePolicy};
+
+/// The lane of the threads for blocking jobs. There is one: the classes bound what comes here.
+pub(crate) const BLOCKING: &str = "blocking";
+
+impl Spawn for tokio::runtime::Handle {
+    fn spawn(&self, task: Task) {
+        // one that comes when the runtime goes is dropped, which ends its job
+        drop(tokio::runtime::Handle::spawn(self, task));
+    }
+}
+
+/// Binds a backend's device.
+pub(crate) struct Binder<B>(pub(crate) B);
+
+impl<B: Backend> Bind for Binder<B> {
+    fn bind(&self) -> Result<(), DriverError> {
+        if self.0.is_bound() { Ok(()) } else { self.0.bind() }
+    }
+}
+
+/// What a machine is to be like.
+pub(crate) struct Plan<B> {
+    pub(crate) pool: u64,
+    /// What its threads are named after.
+    pub(crate) name: String,
+    pub(crate) backend: B,
+    pub(crate) capacities: Capacities,
+    pub(crate) time: Arc<dyn TimeSource>,
+}
+
+/// Builds it, on the thread that is going to own it.
+pub(crate) fn build<B: Backend>(plan: Plan<B>) -> Result<Machine, BuildError> {
+    let Plan { pool, name, backend, capacities, time } = plan;
+    // who can't use the device at all learns it now
+    backend.bind().map_err(BuildError::Device)?;
+    let numbers = AtomicU64::new(0);
+    let names = format!("{name}-worker");
+    let (start, stop) = (backend.clone(), backend.clone());
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(capacities.workers as usize)
+        .thread_name_fn(move || {
+            // Relaxed: nothing is ordered by it
+            format!("{names}-{}", numbers.fetch_add(1, Ordering::Relaxed)).replace('\0', "\u{fffd}")
+        })
+        .on_thread_start(move || {
+            worker::become_one(pool, Role::Worker);
+            // one that can't be bound now is bound, or its job fails, when a job begins on it
+            let _ = start.bind();
+        })
+        .on_thread_stop(move || stop.unbind())
+        .enable_all()
+        .build()
+        .map_err(BuildError::Runtime)?;
+    let handle = runtime.handle().clone();
+    let (start, stop) = (backend.clone(), backend.clone());
+    let most =
+        u64::from(capacities.attempts).saturating_mul(2).saturating_add(capacities.auxiliary);
+    #[cfg(not(tollgate_loom))]
+    let builder = BlockingPool::builder(handle.clone());
+    // models build no runtime
+    #[cfg(tollgate_loom)]
+    let builder = BlockingPool::builder();
+    let blocking = builder
+        .capacity(most)
+        // a job's permit returns a moment before its thread is free
+        .lane(LanePolicy::new(BLOCKING).unbounded_waiting())
+        .thread_name(format!("{name}-blocking"))
+        .on_thread_start(move || {
+            worker::become_one(pool, Role::Blocking);
+            let _ = start.bind();
+        })
+        .on_thread_stop(move || stop.unbind())
+        .time(time)
+        .build()?;
+    let threads = blocking.executor(BLOCKING).expect("the lane is there: it was given above");
+    let end = move || {
+        // their closures see the runtime as the current one to their end
+        let ended = blocking.shutdown(Deadline::never());
+        let report = futures_lite::future::block_on(ended);
+        debug_assert!(report.complete);
+        let dropped = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| drop(runtime)));
+        backend.unbind();
+        if let Err(payload) = dropped {
+            resume_unwind(payload);
+        }
+    };
+    Ok(Machine { spawn: Box::new(handle), threads, end: Box::new(end) })
+}

@@ -73,7 +73,7 @@ async fn blocking_jobs_deliver_and_panic_as_errors() {
     assert_eq!(task.await.unwrap(), 7);
     recv.recv().unwrap();
     let task = pool.job("p").submit_blocking(|| panic!("no")).unwrap();
-    let error = task.await.map(|()| ()).unwrap_err();
+    let error = task.await.unwrap_err();
     assert!(matches!(error.reason(), Reason::Panicked(panic) if panic.message() == Some("no")));
 }
 

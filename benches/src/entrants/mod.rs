@@ -1,12 +1,14 @@
 //! Who takes part in a comparison. Each entrant says how one job is run; the loop around it is the
 //! same for all.
 
+mod device;
 mod peers;
 mod tollgate;
 
 use std::hint::{black_box, spin_loop};
 use std::time::{Duration, Instant};
 
+pub use self::device::{BareRuntime, BlockingAlone, Device, DeviceBlocking};
 pub use self::peers::{
     Blocking, RayonOneshot, RocketmqRuntime, SemaphoreSpawnBlocking, SpawnBlocking,
 };

@@ -2,9 +2,12 @@
 
 use tollgate_benches::bars::{Judged, Limit};
 
-use crate::field::{RAYON, ROCKETMQ, SEMAPHORE, SPAWN_BLOCKING};
+use crate::field::{
+    BARE_RUNTIME, BLOCKING_ALONE, RAYON, RECORDED, ROCKETMQ, SEMAPHORE, SPAWN_BLOCKING,
+};
+use crate::measure::Outcome;
 use crate::report::Report;
-use crate::workloads::ONE_CALLER;
+use crate::workloads::{DEVICE, DEVICE_BLOCKING, ONE_CALLER};
 
 /// Fresh processes that a median needs.
 const FEWEST_PROCESSES: usize = 9;
@@ -19,7 +22,7 @@ enum Demand {
 }
 
 /// (workload, peer, demand), for 4 workers on 2 cores.
-const BARS: [(&str, &str, Demand); 8] = [
+const BARS: [(&str, &str, Demand); 9] = [
     ("noop_64", ROCKETMQ, Demand::Throughput(12.0)),
     ("noop_64", SEMAPHORE, Demand::Throughput(8.0)),
     ("noop_64", RAYON, Demand::Time(1.6)),
@@ -28,6 +31,7 @@ const BARS: [(&str, &str, Demand); 8] = [
     ("noop_1024", RAYON, Demand::Time(1.5)),
     ("busy20us_64", ROCKETMQ, Demand::Throughput(1.3)),
     ("busy20us_64", RAYON, Demand::Time(1.1)),
+    (DEVICE, BARE_RUNTIME, Demand::Time(1.5)),
 ];
 
 /// One caller, over fresh processes: not slower than this peer.
@@ -62,5 +66,27 @@ pub(crate) fn judge(report: &Report) -> Vec<Judged> {
         lone = lone
             .void(format!("{} processes, where {FEWEST_PROCESSES} are needed", fresh.ratios.len()));
     }
-    raced.chain([lone]).collect()
+    let judged = |what: &str, limit, unit, workload, figure: fn(&Outcome) -> Option<f64>| {
+        let outcome = report.outcome(workload);
+        let judged = Judged::new(what.to_owned(), limit, unit, outcome.and_then(figure));
+        match outcome.and_then(|outcome| outcome.void.clone()) {
+            Some(reason) => judged.void(reason),
+            None => judged,
+        }
+    };
+    let recorded = judged(
+        "device_noop_64 with a recorder, time over tokio_runtime's",
+        Limit::AtMost(2.0),
+        "x",
+        DEVICE,
+        |outcome| Some(outcome.ratio(RECORDED)? / outcome.ratio(BARE_RUNTIME)?),
+    );
+    let blocking = judged(
+        "device_blocking_64, more than tollgate_blocking_alone",
+        Limit::AtMost(0.3),
+        "us",
+        DEVICE_BLOCKING,
+        |outcome| Some(outcome.ours.median * (1.0 - outcome.ratio(BLOCKING_ALONE)?)),
+    );
+    raced.chain([lone, recorded, blocking]).collect()
 }

@@ -4,8 +4,11 @@ use anyhow::Context as _;
 use tokio::runtime::Runtime;
 use tollgate_benches::closed_loop::{Loop, Sampler};
 use tollgate_benches::entrants::{
-    Blocking, RayonOneshot, RocketmqRuntime, SemaphoreSpawnBlocking, SpawnBlocking, Tollgate,
+    BareRuntime, Blocking, BlockingAlone, Device, DeviceBlocking, RayonOneshot, RocketmqRuntime,
+    SemaphoreSpawnBlocking, SpawnBlocking, Tollgate,
 };
+
+use crate::workloads::Side;
 
 /// Threads of each runtime that callers run on.
 pub(crate) const RUNTIME_WORKERS: usize = 2;
@@ -20,6 +23,12 @@ pub(crate) const BLOCKING: &str = "blocking";
 /// The bare limit, and the gauge of how quiet the machine was in a round.
 pub(crate) const RAYON: &str = "rayon_oneshot";
 pub(crate) const ROCKETMQ: &str = "rocketmq_runtime";
+/// The futures of a device's jobs, without the pool.
+pub(crate) const BARE_RUNTIME: &str = "tokio_runtime";
+/// A device's pool once more, with a recorder on.
+pub(crate) const RECORDED: &str = "tollgate_recorded";
+/// The threads of a device's blocking jobs, without the pool.
+pub(crate) const BLOCKING_ALONE: &str = "tollgate_blocking_alone";
 
 /// Sets an entrant up, in the context of the runtime given.
 type Build = Box<dyn Fn(&Runtime) -> anyhow::Result<Box<dyn Sampler>>>;
@@ -117,8 +126,29 @@ impl Ground {
         self.starter(SPAWN_BLOCKING, move |_| Ok(SpawnBlocking { max_blocking_threads }))
     }
 
-    /// Everybody.
-    pub(crate) fn everybody(&self) -> anyhow::Result<Vec<Starter>> {
+    /// Who takes part on a side.
+    pub(crate) fn field(&self, side: Side) -> anyhow::Result<Vec<Starter>> {
+        match side {
+            Side::Threads => self.threads(),
+            Side::Device => Ok(vec![
+                self.starter(TOLLGATE, |_| Device::new(false))?,
+                self.starter(TOLLGATE_AGAIN, |_| Device::new(false))?,
+                self.starter(RECORDED, |_| Device::new(true))?,
+                self.starter(BARE_RUNTIME, |_| BareRuntime::new())?,
+                self.starter(RAYON, |_| RayonOneshot::new())?,
+            ]),
+            Side::DeviceBlocking => Ok(vec![
+                self.starter(TOLLGATE, |_| DeviceBlocking::new())?,
+                self.starter(TOLLGATE_AGAIN, |_| DeviceBlocking::new())?,
+                self.starter(BLOCKING_ALONE, |runtime| {
+                    BlockingAlone::new(runtime.handle().clone())
+                })?,
+                self.starter(RAYON, |_| RayonOneshot::new())?,
+            ]),
+        }
+    }
+
+    fn threads(&self) -> anyhow::Result<Vec<Starter>> {
         let max_blocking_threads = self.max_blocking_threads;
         Ok(vec![
             self.tollgate(TOLLGATE)?,

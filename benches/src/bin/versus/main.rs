@@ -22,10 +22,10 @@ use tollgate_benches::report::{default_path, write_json};
 use crate::field::{Ground, RUNTIME_WORKERS};
 use crate::measure::Plan;
 use crate::report::Report;
-use crate::workloads::{ONE_CALLER, WORKLOADS, Workload};
+use crate::workloads::{ONE_CALLER, SIDES, WORKLOADS, Workload};
 
 /// What each workload may take of a quick run. One that took less leaves the rest to the next.
-const QUICK_SHARE: Duration = Duration::from_secs(12);
+const QUICK_SHARE: Duration = Duration::from_secs(8);
 
 /// Compare tollgate with its peers, in one process and in interleaved rounds.
 #[derive(Debug, Parser)]
@@ -120,19 +120,28 @@ fn compare(args: &Args) -> anyhow::Result<bool> {
     println!("{machine}");
     let runtimes = if args.own_runtimes { "runtimes of their own" } else { "one runtime" };
     println!("callers on {runtimes}, multi-thread, {RUNTIME_WORKERS} workers");
-    let mut field = args.ground()?.everybody()?;
-    for starter in &field {
-        println!("  {}: {}", starter.name, starter.settings());
-    }
-
+    let ground = args.ground()?;
     let mut plan = args.plan();
     let start = Instant::now();
-    let mut report = Report::new(machine, &field, args);
-    for (workload, done) in args.workloads().zip(0..) {
-        plan.until = args.quick.then(|| start + QUICK_SHARE * (done + 1));
-        let outcome = measure::workload(&mut field, workload, &plan)?;
-        eprintln!("{}: {}", workload.name, outcome.summary());
-        report.add(workload, outcome);
+    let mut report = Report::new(machine, args);
+    let mut done = 0;
+    for side in SIDES {
+        let workloads: Vec<_> = args.workloads().filter(|it| it.side == side).collect();
+        if workloads.is_empty() {
+            continue;
+        }
+        let mut field = ground.field(side)?;
+        for starter in &field {
+            println!("  {}: {}", starter.name, starter.settings());
+        }
+        report.enter(&field);
+        for workload in workloads {
+            done += 1;
+            plan.until = args.quick.then(|| start + QUICK_SHARE * done);
+            let outcome = measure::workload(&mut field, workload, &plan)?;
+            eprintln!("{}: {}", workload.name, outcome.summary());
+            report.add(workload, outcome);
+        }
     }
     let processes = args.fresh();
     if processes > 0 {

@@ -17,23 +17,34 @@ pub(crate) struct Report {
     machine: Machine,
     subscriber: bool,
     own_runtimes: bool,
-    settings: BTreeMap<&'static str, String>,
-    /// Names in the order of the field, and whether each is one of ours.
+    /// By entrant; what the same name is set up as on another side follows.
+    settings: BTreeMap<&'static str, Vec<String>>,
+    /// Names in the order of the fields, and whether each is one of ours.
     starters: Vec<(&'static str, bool)>,
     outcomes: Vec<(&'static str, Outcome)>,
     pub(crate) fresh: Option<Fresh>,
 }
 
 impl Report {
-    pub(crate) fn new(machine: Machine, field: &[Starter], args: &Args) -> Self {
+    pub(crate) fn new(machine: Machine, args: &Args) -> Self {
         Self {
             machine,
             subscriber: args.subscriber,
             own_runtimes: args.own_runtimes,
-            settings: field.iter().map(|s| (s.name, s.settings())).collect(),
-            starters: field.iter().map(|s| (s.name, is_ours(s.name))).collect(),
+            settings: BTreeMap::new(),
+            starters: Vec::new(),
             outcomes: Vec::new(),
             fresh: None,
+        }
+    }
+
+    /// These take part from here on.
+    pub(crate) fn enter(&mut self, field: &[Starter]) {
+        for starter in field {
+            self.settings.entry(starter.name).or_default().push(starter.settings());
+            if self.starters.iter().all(|&(name, _)| name != starter.name) {
+                self.starters.push((starter.name, is_ours(starter.name)));
+            }
         }
     }
 
@@ -59,7 +70,8 @@ impl Report {
         for &(name, ours) in &self.starters {
             let cells = self.outcomes.iter().map(|(_, outcome)| {
                 let figures = outcome.figures.iter().find(|(of, _)| *of == name);
-                let us = figures.map_or(f64::NAN, |(_, figures)| figures.median);
+                let Some((_, figures)) = figures else { return String::new() };
+                let us = figures.median;
                 match outcome.ratio(name) {
                     Some(ratio) if !ours => format!("{us:.2} ({ratio:.2} x)"),
                     _ => format!("{us:.2}"),
@@ -123,7 +135,7 @@ struct Json {
     void: BTreeMap<&'static str, bool>,
     workloads: BTreeMap<&'static str, JsonWorkload>,
     fresh_processes: Option<Fresh>,
-    settings: BTreeMap<&'static str, String>,
+    settings: BTreeMap<&'static str, Vec<String>>,
     runtime_workers: usize,
     own_runtimes: bool,
     subscriber: bool,

@@ -23,7 +23,7 @@ pub(crate) struct Facts {
 /// A place in the book. It may be another job's by now, so it is looked up together with the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
-    index: usize,
+    pub(crate) index: usize,
     pub(crate) id: JobId,
 }
 
@@ -140,6 +140,12 @@ impl Peaked {
     fn sub(&mut self) {
         self.now -= 1;
     }
+}
+
+/// Whom a job's beginning is told to.
+pub(crate) trait Begun {
+    /// It has begun on this worker.
+    fn begun(&self, worker: Option<u32>);
 }
 
 /// `S` is how a job is asked to stop: the book hands it out, and never calls it.
@@ -290,6 +296,17 @@ impl<S: Clone> Book<S> {
         }
         self.tell(place.index, now, EventKind::Started { worker });
         worker
+    }
+
+    /// It begins, by itself, on whoever had its seat before. It finds that out when it is run.
+    pub(crate) fn begin_next(&mut self, place: Place, now: Tick)
+    where
+        S: Begun,
+    {
+        let worker = self.start(place, None, now);
+        if let Some(entry) = self.entry(place) {
+            entry.stop.begun(worker);
+        }
     }
 
     /// Whether somebody asks for its end for the first time, while it has not ended. `left` when whoever waited for it has

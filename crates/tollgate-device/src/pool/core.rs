@@ -32,12 +32,31 @@ use tollgate_admission::{
 };
 use tollgate_blocking::{Executor, SubmitError};
 
-/// An async job with all that belongs to it. Dropping it ends the job.
-pub(crate) type Task = Pin<Box<dyn Future<Output = ()> + Send>>;
+/// An async job with all that belongs to it. Dropping it ends the job. When it has ended, it hands over the job that its seat
+/// went to, if it went to one, to be run by whoever ran this.
+pub(crate) type Task = Pin<Box<dyn Future<Output = Option<Next>> + Send>>;
+
+/// A job that has begun, as far as the pool's books go.
+pub(crate) struct Next(Task);
 
 /// Where async jobs run. It never runs one before it has returned.
 pub(crate) trait Spawn: Send + Sync + 'static {
+    /// Has somebody [`run_all`].
     fn spawn(&self, task: Task);
+}
+
+/// Jobs that one runs after the other before it lets others have their turn.
+const STREAK: u32 = 32;
+
+/// Runs a job, and then those that get its seat.
+pub(crate) async fn run_all(mut task: Task, pause: impl AsyncFn()) {
+    for streak in 1.. {
+        let Some(Next(next)) = (&mut task).await else { return };
+        task = next;
+        if streak % STREAK == 0 {
+            pause().await;
+        }
+    }
 }
 
 /// How a thread comes to be bound to the device.
@@ -124,6 +143,27 @@ impl Inner {
 
     pub(crate) fn ended(&self) -> Option<&Ended> {
         self.ended.as_ref()
+    }
+
+    /// Somebody is to be told, woken, spawned or called, now or later.
+    fn has_news(&self) -> bool {
+        let Inner { classes, seats, book, .. } = self;
+        seats.has_settled()
+            || classes.has_settled()
+            || classes.has_news()
+            || book.events.has_news()
+            || classes.closed().is_some()
+            || classes.waiting() > 0
+    }
+
+    /// A job that was given a seat while it waited.
+    fn seated(&mut self) -> Option<(Place, Task)> {
+        let settled = self.seats.announce()?;
+        // nobody is refused a seat: they are never closed, and no wait for one has a deadline
+        debug_assert_eq!(settled.outcome(), Settled::Granted);
+        let Waits { place, seats, task } = settled.take()?;
+        self.book.seated(place, seat_request(seats).claim());
+        Some((place, task))
     }
 
     fn give_back(&mut self, returned: Returned, now: Tick) {
@@ -301,17 +341,22 @@ impl Core {
 
     /// Hands on what the holder of `guard` settled: jobs that have a seat, futures that have a permit, news for observers,
     /// scopes and the supervisor.
-    fn finish<'a>(&'a self, mut guard: MutexGuard<'a, Inner>, last: bool) {
+    #[inline]
+    fn finish<'a>(&'a self, guard: MutexGuard<'a, Inner>, last: bool) {
+        // nearly always so: a job that begins, or one that ends while others run
+        if !guard.has_news() {
+            return;
+        }
+        self.hand_on(guard, last);
+    }
+
+    fn hand_on<'a>(&'a self, mut guard: MutexGuard<'a, Inner>, last: bool) {
         let afar = !last && self.is_occupied();
         let mut wakes = WakeList::new();
         loop {
             let inner = &mut *guard;
             let (mut first, mut rest) = (None, Vec::new());
-            while let Some(settled) = inner.seats.announce() {
-                // nobody is refused a seat: they are never closed, and no wait for one has a deadline
-                debug_assert_eq!(settled.outcome(), Settled::Granted);
-                let Some(Waits { place, seats, task }) = settled.take() else { continue };
-                inner.book.seated(place, seat_request(seats).claim());
+            while let Some((_, task)) = inner.seated() {
                 match first {
                     None => first = Some(task),
                     Some(_) => rest.push(task),
@@ -522,7 +567,7 @@ impl Core {
     ) -> Result<(), Refused> {
         self.change(false, |inner, now| {
             let place = Self::accept(inner, order, Arc::clone(&job), now)?;
-            job.stop().settle(place, None, false);
+            job.stop().settle(place, None, true);
             Ok(())
         })
     }
@@ -585,15 +630,28 @@ impl Core {
         self.change(false, |inner, now| inner.book.start(place, outer, now))
     }
 
-    /// The job has ended. It `leaves` the counts now, or is to [`leave`](Self::leave) them later.
-    pub(crate) fn end(&self, place: Place, outcome: Outcome, leaves: bool, last: bool) {
+    /// The job has ended. It `leaves` the counts now, or is to [`leave`](Self::leave) them later. When it is the `last` thing
+    /// that this thread does for the job, it goes on with the job that is returned, which has begun.
+    pub(crate) fn end(
+        &self,
+        place: Place,
+        outcome: Outcome,
+        leaves: bool,
+        last: bool,
+    ) -> Option<Next> {
         self.change(last, |inner, now| {
             let returned = inner.book.end(place, outcome, now);
             inner.give_back(returned, now);
             if leaves {
                 inner.book.leave(place);
             }
-        });
+            if !last {
+                return None;
+            }
+            let (place, task) = inner.seated()?;
+            inner.book.begin_next(place, now);
+            Some(Next(task))
+        })
     }
 
     /// What was to be called at the end of the job has been.

@@ -132,6 +132,11 @@ impl Ring {
         self.news = true;
     }
 
+    /// There is something that observers have not been woken for.
+    pub(crate) fn has_news(&self) -> bool {
+        self.news
+    }
+
     /// Moves those who wait for events to `wakes`, if there are any events.
     pub(crate) fn wake(&mut self, wakes: &mut WakeList) {
         if std::mem::take(&mut self.news) {

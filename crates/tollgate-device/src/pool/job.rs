@@ -1,7 +1,7 @@
 //! One job: how it is driven on the device's runtime, how it is stopped, and how its outcome gets to whoever waits for it.
 
-use super::book::Place;
-use super::core::{Core, Task};
+use super::book::{Begun, Place};
+use super::core::{Core, Next, Task};
 use super::error::{JobError, Reason};
 use super::events::Outcome;
 use super::kind::{Class, DeviceKind, Seats};
@@ -12,8 +12,8 @@ use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::task::{Context, Poll, Waker};
 use tokio_util::sync::CancellationToken;
 use tollgate_admission::JobId;
@@ -22,11 +22,15 @@ use tollgate_blocking::Panic;
 
 /// How a job is asked to stop, and made to.
 pub(crate) struct Stop {
-    place: OnceLock<Place>,
+    /// Where it is in the pool's book; an id of 0 is nowhere. Written when it is accepted.
+    index: AtomicUsize,
+    id: AtomicU64,
     /// What kind of seat counts for what it submits: 0 for none. Written before it runs.
     seats: AtomicU8,
     /// It runs within whoever submitted it. Written before it runs.
     within: AtomicBool,
+    /// The worker that it began on before it was run, and 1; 0 for none. Written before it runs.
+    begun: AtomicU32,
     state: Mutex<StopState>,
 }
 
@@ -45,16 +49,20 @@ struct StopState {
 impl Stop {
     fn new() -> Self {
         Stop {
-            place: OnceLock::new(),
+            index: AtomicUsize::new(0),
+            id: AtomicU64::new(0),
             seats: AtomicU8::new(0),
             within: AtomicBool::new(false),
+            begun: AtomicU32::new(0),
             state: Mutex::new(StopState::default()),
         }
     }
 
     /// It was accepted, and runs with seats of this kind; `within` whoever submitted it, or by itself.
     pub(crate) fn settle(&self, place: Place, seats: Option<Seats>, within: bool) {
-        let _ = self.place.set(place);
+        self.index.store(place.index, Ordering::Relaxed);
+        // pairs with `place`: the index is seen with it
+        self.id.store(place.id.get(), Ordering::Release);
         let seats = match seats {
             None => 0,
             Some(Seats::Lifecycle) => 1,
@@ -67,7 +75,10 @@ impl Stop {
 
     /// `None` until it is accepted.
     pub(crate) fn place(&self) -> Option<Place> {
-        self.place.get().copied()
+        // pairs with `settle`
+        let id = self.id.load(Ordering::Acquire);
+        let index = self.index.load(Ordering::Relaxed);
+        (id > 0).then(|| Place { index, id: JobId::new(id) })
     }
 
     pub(crate) fn seats(&self) -> Option<Seats> {
@@ -142,6 +153,13 @@ impl Stop {
 /// A job, whatever its result is.
 pub(crate) trait Stoppable: Send + Sync {
     fn stop(&self) -> &Stop;
+}
+
+impl Begun for Arc<dyn Stoppable> {
+    fn begun(&self, worker: Option<u32>) {
+        let number = worker.map_or(0, |worker| worker + 1);
+        self.stop().begun.store(number, Ordering::Relaxed);
+    }
 }
 
 /// What becomes of a result.
@@ -276,12 +294,12 @@ impl<T: Send + 'static> Job<T> {
     /// Its captures are gone. In this order: a result that nobody wants is dropped, the outcome is told and the permits
     /// return, the result can be had, what is to be called then is called, and the job is no longer counted. `last` when
     /// this thread does nothing more for the job.
-    fn finish(&self, result: Result<T, Reason>, outcome: Outcome, last: bool) {
-        let Some(place) = self.stop.place() else { return };
+    fn finish(&self, result: Result<T, Reason>, outcome: Outcome, last: bool) -> Option<Next> {
+        let place = self.stop.place()?;
         let callback = self.callback.lock().take();
         let result = self.discard(result);
         let leaves = callback.is_none();
-        self.core.end(place, outcome, leaves, last && leaves);
+        let next = self.core.end(place, outcome, leaves, last && leaves);
         if let Some(result) = result {
             self.deliver(result);
         }
@@ -289,6 +307,7 @@ impl<T: Send + 'static> Job<T> {
             contain(callback);
             self.core.leave(place);
         }
+        next
     }
 
     /// What becomes of it when it is made to end: somebody asked for that, or its runtime goes.
@@ -317,9 +336,11 @@ impl<T: Send + 'static> Guard<T> {
             return Err(job.stopped());
         }
         job.core.bind().map_err(|error| (Reason::Unbound(error), Outcome::Failed))?;
-        if let Some(place) = job.stop.place() {
-            self.worker = job.core.start(place);
-        }
+        self.worker = match (job.stop.begun.load(Ordering::Relaxed), job.stop.place()) {
+            (0, Some(place)) => job.core.start(place),
+            (0, None) => None,
+            (number, _) => Some(number - 1),
+        };
         Ok(())
     }
 
@@ -357,14 +378,14 @@ impl<T: Send + 'static> Guard<T> {
         }
     }
 
-    fn finish(mut self, result: Result<T, (Reason, Outcome)>) {
+    fn finish(mut self, result: Result<T, (Reason, Outcome)>) -> Option<Next> {
         self.over = true;
         let (result, outcome) = match result {
             Ok(value) => (Ok(value), Outcome::Finished),
             Err((reason, outcome)) => (Err(reason), outcome),
         };
         let last = !self.job.stop.within.load(Ordering::Relaxed);
-        self.job.finish(result, outcome, last);
+        self.job.finish(result, outcome, last)
     }
 }
 
@@ -409,7 +430,7 @@ where
     let mut whole = Whole::new(Arc::clone(job), make);
     Box::pin(async move {
         let whole = &mut whole;
-        let (Some(mut guard), Some(make)) = (whole.guard.take(), whole.make.take()) else { return };
+        let (mut guard, make) = (whole.guard.take()?, whole.make.take()?);
         let result = match guard.start() {
             Err(ended) => {
                 contain(|| drop(make));
@@ -429,7 +450,7 @@ where
                 }
             }
         };
-        guard.finish(result);
+        guard.finish(result)
     })
 }
 
@@ -454,7 +475,8 @@ where
                 attempt(|| guard.run_as(|| make(context)))
             }
         };
-        guard.finish(result);
+        let next = guard.finish(result);
+        debug_assert!(next.is_none(), "a blocking job has no seat to hand on");
     }
 }
 

@@ -49,15 +49,19 @@ impl<T: Send + 'static> Watched<T> {
     }
 
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, JobError>> {
-        if self.here.is_none() {
-            // awaited on a thread of the pool's, which may have what it waits for
-            self.here = self.job.core.take_here(self.job.stop());
-        }
         if let Some(task) = &mut self.here {
-            std::task::ready!(task.as_mut().poll(cx));
+            let next = std::task::ready!(task.as_mut().poll(cx));
+            debug_assert!(next.is_none(), "it runs within another job");
             self.here = None;
         }
         self.job.poll_result(cx)
+    }
+
+    /// When it is awaited on a thread of the pool's, which may have what it waits for.
+    fn take_here(&mut self) {
+        if self.here.is_none() {
+            self.here = self.job.core.take_here(self.job.stop());
+        }
     }
 
     fn id(&self) -> JobId {
@@ -109,14 +113,14 @@ pub struct DeviceRun<T: Send + 'static> {
 }
 
 enum At<T: Send + 'static> {
-    Fresh(Box<Fresh<T>>),
+    Fresh(Fresh<T>),
     Watched(Watched<T>),
     Done,
 }
 
 impl<T: Send + 'static> DeviceRun<T> {
     pub(crate) fn new(fresh: Fresh<T>) -> Self {
-        DeviceRun { at: At::Fresh(Box::new(fresh)) }
+        DeviceRun { at: At::Fresh(fresh) }
     }
 }
 
@@ -221,6 +225,7 @@ impl<T: Send + 'static> Future for DeviceTask<T> {
     type Output = Result<T, JobError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        self.watched.take_here();
         self.watched.poll(cx)
     }
 }

@@ -1,6 +1,6 @@
 //! The device's tokio runtime and its threads for blocking jobs, as a machine for the supervisor.
 
-use super::core::{Bind, Spawn, Task};
+use super::core::{Bind, Spawn, Task, run_all};
 use super::error::BuildError;
 use super::profile::Capacities;
 use super::supervisor::Machine;
@@ -18,7 +18,7 @@ pub(crate) const BLOCKING: &str = "blocking";
 impl Spawn for tokio::runtime::Handle {
     fn spawn(&self, task: Task) {
         // one that comes when the runtime goes is dropped, which ends its job
-        drop(tokio::runtime::Handle::spawn(self, task));
+        drop(tokio::runtime::Handle::spawn(self, run_all(task, tokio::task::yield_now)));
     }
 }
 

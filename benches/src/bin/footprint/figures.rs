@@ -12,7 +12,7 @@ const IDLE: &str = "idle_context_switches";
 const IDLE_SECONDS: f64 = 10.0;
 
 /// (figure, what it is, limit, unit), for 4 workers on 2 cores.
-const BARS: [(&str, &str, Limit, &str); 11] = [
+const BARS: [(&str, &str, Limit, &str); 12] = [
     ("queued_bytes_each", "a job of 64,000 queued", Limit::AtMost(512.0), "bytes"),
     (
         "cancel_newest_of_64000_us_each",
@@ -48,6 +48,12 @@ const BARS: [(&str, &str, Limit, &str); 11] = [
         "the longest wait for the lock while 100,000 jobs are copied",
         Limit::AtMost(1.0),
         "ms",
+    ),
+    (
+        "device_setup_over_quantum",
+        "what setup waits on a busy device's pool beyond 1.2 x its wait on an idle one",
+        Limit::AtMost(1.0),
+        "quanta of 4 ms",
     ),
 ];
 

@@ -2,6 +2,7 @@
 //! processor time; with a peer's figure beside it where that says something.
 
 mod acquire;
+mod device;
 mod figures;
 mod idle;
 mod lanes;
@@ -36,6 +37,10 @@ struct Args {
           value_parser = clap::value_parser!(u64).range(1..=3_600))]
     idle_seconds: u64,
 
+    /// Measure this part only; may be repeated.
+    #[arg(long, value_name = "PART", value_parser = PARTS)]
+    only: Vec<String>,
+
     /// Where the report goes [default: target/footprint.json].
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
@@ -44,6 +49,9 @@ struct Args {
     #[arg(long)]
     check: bool,
 }
+
+/// What is measured, in this order: first an idle pool, while no other has threads.
+const PARTS: [&str; 7] = ["idle", "acquire", "queue", "lanes", "load", "scopes", "device"];
 
 fn main() -> anyhow::Result<std::process::ExitCode> {
     let args = Args::parse();
@@ -69,13 +77,21 @@ fn main() -> anyhow::Result<std::process::ExitCode> {
 
 fn measure(args: &Args, runtime: &Runtime) -> anyhow::Result<Figures> {
     let mut figures = Figures::new();
-    // First, while no other pool has threads.
-    idle::measure(runtime, Duration::from_secs(args.idle_seconds), &mut figures)?;
-    acquire::measure(&mut figures)?;
-    acquire::measure_runs(runtime, &mut figures)?;
-    queue::measure(runtime, &mut figures)?;
-    lanes::measure(runtime, &mut figures)?;
-    load::measure(runtime, &mut figures)?;
-    scopes::measure(runtime, &mut figures)?;
+    let wanted = |part: &&str| args.only.is_empty() || args.only.iter().any(|only| only == part);
+    for part in PARTS.iter().filter(|part| wanted(part)) {
+        let figures = &mut figures;
+        match *part {
+            "idle" => idle::measure(runtime, Duration::from_secs(args.idle_seconds), figures)?,
+            "acquire" => {
+                acquire::measure(figures)?;
+                acquire::measure_runs(runtime, figures)?;
+            }
+            "queue" => queue::measure(runtime, figures)?,
+            "lanes" => lanes::measure(runtime, figures)?,
+            "load" => load::measure(runtime, figures)?,
+            "scopes" => scopes::measure(runtime, figures)?,
+            _ => device::measure(runtime, figures)?,
+        }
+    }
     Ok(figures)
 }

@@ -3,7 +3,7 @@
 use super::core::Core;
 use super::shutdown::{DevicePhaseTimes, DeviceReport, PhaseError};
 use super::supervisor::Supervisor;
-use super::worker;
+use super::worker::{self, Role};
 use crate::exit::{AtExit, ExitPolicy, POOLS};
 use std::future::poll_fn;
 use std::pin::{Pin, pin};
@@ -36,6 +36,10 @@ impl AtExit for PoolAtExit {
             let _ = self.supervisor.join();
             return;
         };
+        if worker::role(core.id.get()) == Some(Role::Supervisor) {
+            // a destructor exits the process while this thread ends the runtime: there is nobody else to do that
+            return;
+        }
         let deadline = self.policy.span().map_or(Deadline::never(), Deadline::after);
         // the process exits from within a job: that one can't be waited for, nor can the thread that waits for it
         let own = worker::depth(core.id.get());

@@ -34,6 +34,7 @@ pub mod backend;
 mod exit;
 pub mod host;
 mod pool;
+pub mod stream;
 mod sync;
 
 pub use exit::ExitPolicy;

@@ -265,6 +265,12 @@ pub enum Cause {
         /// Request or out of memory.
         class: ErrorClass,
     },
+    /// The system refused the thread that was to watch the device.
+    #[error("there is no thread to watch the device: {message}")]
+    NoThread {
+        /// What the system said.
+        message: Arc<str>,
+    },
     /// The device failed, in this call or in work that was submitted before.
     #[error("the device has failed: {0}")]
     Sticky(Arc<Fault>),
@@ -293,7 +299,8 @@ impl Cause {
             | Cause::BeforeReset
             | Cause::Freed { .. }
             | Cause::Unordered { .. }
-            | Cause::InFlight => ErrorClass::Request,
+            | Cause::InFlight
+            | Cause::NoThread { .. } => ErrorClass::Request,
         }
     }
 }

@@ -537,6 +537,17 @@ fn cancelling_a_scope_revokes_the_leases_in_its_subtree() {
     assert_eq!(root.phase(), ScopePhase::Closed);
 }
 
+/// ADM-16
+#[test]
+fn what_is_refused_under_a_revoked_lease_counts_for_its_scope_as_for_its_lane() {
+    let (budget, lane, scope, _time) = owned_lane(1);
+    let lease = lease(&scope, 2);
+    scope.cancel();
+    assert!(is_closed_scope(&refused(lane.acquire().lease(&lease))));
+    assert!(lane.try_acquire_leased(1, &lease).is_err());
+    assert_eq!((budget.stats().lanes[0].refused.closed, scope.report().refused), (2, 2));
+}
+
 // ---- whose operation it is ----
 
 /// ADM-14, ADM-16: through a handle for no scope, and through one that was made when the scope drained already.

@@ -169,7 +169,7 @@ pub fn begin<E: Engine>(
             Ok(operation)
         }
         Err(cause) => {
-            engine.with(|state| state.count_refusal(request.lane, cause));
+            engine.with(|state| state.count_refused(request, cause));
             Err(cause)
         }
     }

@@ -38,12 +38,12 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tollgate_admission::engine::{
-    Alarm, Attempt, Bound, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef, Member,
-    Membership, Operation, Outcome, Request, State, Status, Tick, Told, WakeList, WakerSet,
+    self, Alarm, Attempt, Bound, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef,
+    Member, Membership, Operation, Outcome, Request, State, Status, Tick, Told, WakeList, WakerSet,
 };
 use tollgate_admission::time::OnTime;
 use tollgate_admission::{
-    AcquireError, Closed, Deadline, JobId, JobInfo, JobKind, NoTimer, Scope, TimeSource,
+    Closed, Deadline, JobId, JobInfo, JobKind, JobName, NoTimer, Scope, TimeSource,
 };
 
 /// What waits for a permit of a pool.
@@ -933,17 +933,29 @@ impl Core {
         result.map_err(|(error, operation, _job)| (error, operation))
     }
 
-    /// Whether jobs of this kind have a place here.
-    pub(crate) fn takes(&self, kind: JobKind) -> bool {
-        kind != JobKind::LONG_RUNNING || self.dedicated
-    }
-
-    /// Counts a refusal that was decided before the job reached the pool.
-    pub(crate) fn refusal(&self, request: &Request, cause: Cause) -> AcquireError {
-        self.with(|state| {
-            state.count_refused(request, cause);
-            state.acquire_error(request, cause)
-        })
+    /// Whether work of this kind, under this lease if there is one, has a place here. If it is under a lease, what is
+    /// returned is to be kept until the work has shown itself: see [`Pinned`].
+    ///
+    /// # Errors
+    ///
+    /// Why it has none, counted once.
+    pub(crate) fn let_in(
+        &self,
+        request: &Request,
+        kind: JobKind,
+        lease: Option<&LeaseRef>,
+    ) -> Result<Option<Pinned<'_>>, Cause> {
+        // pinned before it is looked at: the pool is not to end in between
+        let pinned = lease.map(|_| self.pin());
+        let cause = if kind == JobKind::LONG_RUNNING && !self.dedicated {
+            Cause::LongRunning
+        } else if lease.is_some_and(|lease| self.ended_without(lease)) {
+            Cause::Closed(Closed::Scope)
+        } else {
+            return Ok(pinned);
+        };
+        self.with(|state| state.count_refused(request, cause));
+        Err(cause)
     }
 
     /// Takes an unwanted job out of the pool, drops its captures, and returns its permit if it had one. `false` when a
@@ -1261,7 +1273,7 @@ impl Core {
 
     /// For as long as something is let in under a lease. The scope that the pool is attached to may think that the pool is
     /// quiet, and is told otherwise; nor is it told so before what is let in has shown itself.
-    pub(crate) fn pin(&self) -> Pinned<'_> {
+    fn pin(&self) -> Pinned<'_> {
         let mut inner = self.lock();
         let roused = inner.attached.as_mut().and_then(|attached| {
             attached.pins += 1;
@@ -1275,28 +1287,23 @@ impl Core {
     }
 
     /// A lease lets nothing into a pool that ended with a scope which has nothing to do with the lease's.
-    pub(crate) fn admits_lease(&self, lease: &LeaseRef) -> Result<(), Cause> {
+    fn ended_without(&self, lease: &LeaseRef) -> bool {
         let foreign = self.whole.get().is_some_and(|whole| !lease.scope().is_within(&whole.scope));
-        let drains = foreign && self.lock().state.closed() == Some(Closed::Scope);
-        if drains { Err(Cause::Closed(Closed::Scope)) } else { Ok(()) }
+        foreign && self.lock().state.closed() == Some(Closed::Scope)
     }
 
-    /// Begins the operation that a job is, if it came under a lease.
+    /// Begins the operation that a request is, if it comes under a lease.
+    ///
+    /// # Errors
+    ///
+    /// Why it may not begin, counted once.
     pub(crate) fn begin(
         &self,
-        header: &Header,
+        request: &mut Request,
         lease: Option<&LeaseRef>,
-    ) -> Result<Option<Operation>, SubmitError> {
-        let Some(lease) = lease else { return Ok(None) };
-        self.admits_lease(lease).map_err(|cause| self.refusal(&header.request(), cause))?;
-        match lease.begin(header.name.clone()) {
-            Ok(operation) => {
-                // the lease's deadline may have become earlier since the job was made
-                header.tighten(self.tick(lease.deadline()));
-                Ok(Some(operation))
-            }
-            Err(cause) => Err(self.refusal(&header.request(), cause).into()),
-        }
+        name: &JobName,
+    ) -> Result<Option<Operation>, Cause> {
+        lease.map(|lease| engine::begin(self, request, lease, name.clone())).transpose()
     }
 
     fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {

@@ -1,6 +1,6 @@
 //! The way in.
 
-use crate::cell::{self, Header};
+use crate::cell::{self, Header, Watch};
 use crate::context::JobContext;
 use crate::core::{Core, Link};
 use crate::error::SubmitError;
@@ -13,7 +13,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tollgate_admission::engine::{self, Bound, Cause, Claim, Engine, LaneId, LeaseRef, Request};
+use tollgate_admission::engine::{self, Bound, Claim, Engine, LaneId, LeaseRef, Request, State};
 use tollgate_admission::{
     AcquireError, Deadline, DrainLease, JobKind, JobName, Scope, TryAcquireError,
 };
@@ -135,6 +135,12 @@ impl Options {
         let (kind, deadline) = (JobKind::default(), Deadline::never());
         Options { name, kind, weight: 1, deadline, lease: None }
     }
+
+    /// The earliest of its own deadline and its lease's.
+    fn deadline(&self) -> Deadline {
+        let lease = self.lease.as_ref().map_or(Deadline::never(), LeaseRef::deadline);
+        self.deadline.earliest(lease)
+    }
 }
 
 /// A job in the making: options first, then one call that says what to do.
@@ -229,11 +235,8 @@ impl JobBuilder<'_> {
         F: FnOnce(&JobContext<'_>) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let request = self.request();
-        let link = self.scoped.unwrap_or_else(|| self.executor.link.clone());
-        let Options { name, kind, lease, .. } = self.options;
-        let cell = cell::new(f, Header::new(name, kind, &request), link.spans);
-        Run::new(link, cell, Way::Admission(lease))
+        let (link, cell, way) = self.make(f);
+        Run::new(link, cell, way)
     }
 
     /// Hands `f` to the pool, from async code or from a plain thread. The answer is immediate: it is accepted, to run now
@@ -262,15 +265,25 @@ impl JobBuilder<'_> {
         F: FnOnce(&JobContext<'_>) -> R + Send + 'static,
         R: Send + 'static,
     {
-        let request = self.request();
-        let link = self.scoped.unwrap_or_else(|| self.executor.link.clone());
-        let Options { name, kind, lease, .. } = self.options;
-        let cell = cell::new(f, Header::new(name, kind, &request), link.spans);
-        let key = match submit(&link, &cell, Way::Admission(lease))? {
+        let (link, cell, way) = self.make(f);
+        let key = match submit(&link, &cell, way)? {
             Accepted::Pool(key) => key,
             Accepted::Inline => None,
         };
         Ok(Ticket::new(link, cell, key))
+    }
+
+    /// The job, how it holds on to its pool, and how it is going to get its permit.
+    fn make<F, R>(self, f: F) -> (Link, Arc<dyn Watch<R>>, Way)
+    where
+        F: FnOnce(&JobContext<'_>) -> R + Send + 'static,
+        R: Send + 'static,
+    {
+        let request = self.request();
+        let link = self.scoped.unwrap_or_else(|| self.executor.link.clone());
+        let Options { name, kind, lease, .. } = self.options;
+        let cell = cell::new(f, Header::new(name, kind, &request), link.spans);
+        (link, cell, Way::Admission(lease))
     }
 
     fn link(&self) -> &Link {
@@ -278,14 +291,12 @@ impl JobBuilder<'_> {
     }
 
     fn request(&self) -> Request {
-        let Options { weight, deadline, lease, .. } = &self.options;
-        let (link, lease) = (self.link(), lease.as_ref());
-        let deadline = deadline.earliest(lease.map_or(Deadline::never(), LeaseRef::deadline));
+        let link = self.link();
         Request {
-            deadline: link.tick(deadline),
+            deadline: link.tick(self.options.deadline()),
             group: link.group(),
-            leased: lease.is_some(),
-            ..Request::new(self.executor.lane, *weight)
+            leased: self.options.lease.is_some(),
+            ..Request::new(self.executor.lane, self.options.weight)
         }
     }
 
@@ -310,27 +321,14 @@ impl JobBuilder<'_> {
     pub fn try_acquire(self) -> Result<Permit, TryAcquireError> {
         let core = self.executor.core();
         let mut request = self.request();
-        if !core.takes(self.options.kind) {
-            return Err(core.with(|state| {
-                state.count_refused(&request, Cause::LongRunning);
-                state.try_acquire_error(&request, Cause::LongRunning)
-            }));
-        }
-        let _pinned = self.options.lease.as_ref().map(|_| core.pin());
-        let operation = match &self.options.lease {
-            None => None,
-            Some(lease) => {
-                let name = self.options.name.clone();
-                let begun = core
-                    .admits_lease(lease)
-                    .inspect_err(|&cause| core.with(|state| state.count_refused(&request, cause)))
-                    .and_then(|()| engine::begin(&**core, &mut request, lease, name));
-                let begun = begun
-                    .map_err(|cause| core.with(|state| state.try_acquire_error(&request, cause)))?;
-                Some(begun)
-            }
-        };
-        let inner = engine::try_acquire_under(core, request, operation)?;
+        let Options { name, kind, lease, .. } = &self.options;
+        let begun = core
+            .let_in(&request, *kind, lease.as_ref())
+            .and_then(|pinned| Ok((pinned, core.begin(&mut request, lease.as_ref(), name)?)));
+        let (_pinned, operation) =
+            begun.map_err(|cause| core.with(|state| state.try_acquire_error(&request, cause)))?;
+        let error = State::try_acquire_error;
+        let inner = engine::try_acquire_under(core, request, operation, error)?;
         Ok(Permit { inner, options: self.options })
     }
 }
@@ -358,69 +356,43 @@ pub struct Acquire {
     polled: bool,
 }
 
-impl Acquire {
-    /// The first poll, when it comes from a worker of the same pool.
-    fn without_waiting(&self) -> Option<Result<engine::Permit<Core>, AcquireError>> {
-        let core = self.inner.engine();
-        worker::current(core)?;
-        let mut request = *self.inner.request();
-        let begun = self
-            .inner
-            .lease()
-            .map(|(lease, name)| engine::begin(&**core, &mut request, lease, name.clone()));
-        let operation = match begun.transpose() {
-            Ok(operation) => operation,
-            Err(cause) => {
-                return Some(Err(core.with(|state| state.acquire_error(&request, cause))));
-            }
-        };
-        let refused = match engine::try_acquire_under(core, request, operation) {
-            Ok(permit) => return Some(Ok(permit)),
-            Err(refused) => refused,
-        };
-        let weight = self.inner.request().weight;
-        Some(Err(match refused {
-            TryAcquireError::Deadline { lane } => AcquireError::Deadline { lane },
-            TryAcquireError::Closed { lane, what } => AcquireError::Closed { lane, what },
-            TryAcquireError::TooLarge { lane, limit, .. } => {
-                AcquireError::TooLarge { lane, weight, limit }
-            }
-            TryAcquireError::ZeroWeight { lane } => AcquireError::ZeroWeight { lane },
-            _ => {
-                let lane = Arc::clone(core.lane_name(self.inner.request().lane));
-                AcquireError::Busy { lane }
-            }
-        }))
-    }
+/// The first poll, when it comes from a worker of the same pool.
+fn without_waiting(
+    acquire: &engine::Acquire<Core>,
+) -> Option<Result<engine::Permit<Core>, AcquireError>> {
+    let core = acquire.engine();
+    worker::current(core)?;
+    let mut request = *acquire.request();
+    let (lease, name) = acquire.lease().map(|(lease, name)| (lease, name)).unzip();
+    let begun = name.map_or(Ok(None), |name| core.begin(&mut request, lease, name));
+    Some(match begun {
+        Ok(operation) => engine::try_acquire_under(core, request, operation, State::acquire_error),
+        Err(cause) => Err(core.with(|state| state.acquire_error(&request, cause))),
+    })
 }
 
 impl Future for Acquire {
     type Output = Result<Permit, AcquireError>;
 
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        assert!(self.options.is_some(), "an acquire was polled after it had completed");
-        let first = !std::mem::replace(&mut self.polled, true);
-        if let (true, Some(options)) = (first, &self.options) {
-            if !self.link.takes(options.kind) {
-                let error = self.link.refusal(self.inner.request(), Cause::LongRunning);
-                self.options = None;
-                return Poll::Ready(Err(error));
-            }
-            if let Some(lease) = &options.lease
-                && let Err(cause) = self.link.admits_lease(lease)
-            {
-                let error = self.link.refusal(self.inner.request(), cause);
-                self.options = None;
-                return Poll::Ready(Err(error));
-            }
-        }
-        let leased = (first && self.inner.lease().is_some()).then(|| Arc::clone(&self.link));
-        let _pinned = leased.as_ref().map(|core| core.pin());
-        let result = match first.then(|| self.without_waiting()).flatten() {
+    fn poll(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        let Acquire { inner, link, options, polled } = self.get_mut();
+        let first = !std::mem::replace(polled, true);
+        let wanted = options.as_ref().expect("an acquire was polled after it had completed");
+        let _pinned =
+            match first.then(|| link.let_in(inner.request(), wanted.kind, wanted.lease.as_ref())) {
+                Some(Err(cause)) => {
+                    *options = None;
+                    let error = link.with(|state| state.acquire_error(inner.request(), cause));
+                    return Poll::Ready(Err(error));
+                }
+                Some(Ok(pinned)) => pinned,
+                None => None,
+            };
+        let result = match first.then(|| without_waiting(inner)).flatten() {
             Some(result) => result,
-            None => std::task::ready!(Pin::new(&mut self.inner).poll(cx)),
+            None => std::task::ready!(Pin::new(inner).poll(cx)),
         };
-        let options = self.options.take().expect("seen above");
+        let options = options.take().expect("seen above");
         Poll::Ready(result.map(|inner| Permit { inner, options }))
     }
 }
@@ -447,12 +419,10 @@ impl Permit {
     }
 
     fn header(&self) -> Header {
-        let Options { name, kind, deadline, lease, .. } = &self.options;
-        let deadline =
-            deadline.earliest(lease.as_ref().map_or(Deadline::never(), LeaseRef::deadline));
+        let Options { name, kind, lease, .. } = &self.options;
         let Claim { lane, weight, group } = self.inner.claim();
         let request = Request {
-            deadline: self.inner.engine().tick(deadline),
+            deadline: self.inner.engine().tick(self.options.deadline()),
             group,
             leased: lease.is_some(),
             ..Request::new(lane, weight)

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tollgate_admission::engine::{Cause, Key, LeaseRef, Operation, Permit};
+use tollgate_admission::engine::{Engine, Key, LeaseRef, Operation, Permit};
 
 /// How a job is going to get its permit.
 pub(crate) enum Way {
@@ -74,11 +74,14 @@ fn submit_in_turn<R>(
     lease: Option<&LeaseRef>,
 ) -> Result<Accepted, SubmitError> {
     let header = cell.header();
-    if !core.takes(header.kind) {
-        return Err(core.refusal(&header.request(), Cause::LongRunning).into());
-    }
-    let _pinned = lease.map(|_| core.pin());
-    let operation = core.begin(header, lease)?;
+    let mut request = header.request();
+    let begun = core
+        .let_in(&request, header.kind, lease)
+        .and_then(|pinned| Ok((pinned, core.begin(&mut request, lease, &header.name)?)));
+    let (_pinned, operation) =
+        begun.map_err(|cause| core.with(|state| state.acquire_error(&request, cause)))?;
+    // a lease's deadline may have become earlier since the job was made
+    header.tighten(request.deadline);
     match worker::current(core) {
         None => core.submit(Arc::clone(cell) as _, operation).map(Accepted::Pool),
         Some(id) => run_inline(core, cell, id, operation).map(|()| Accepted::Inline),

@@ -367,7 +367,8 @@ impl Lane {
         let name = Arc::clone(&self.name).into();
         let operation = engine::begin(&**core, &mut request, &lease.by_ref(), name)
             .map_err(|cause| core.with(|state| state.try_acquire_error(&request, cause)))?;
-        engine::try_acquire_under(core, request, Some(operation)).map(Permit)
+        engine::try_acquire_under(core, request, Some(operation), State::try_acquire_error)
+            .map(Permit)
     }
 
     /// Admits nothing more in this lane, for good; other lanes go on, and may use what it had reserved.

@@ -184,19 +184,20 @@ pub fn try_acquire<E: Engine>(
     engine: &Arc<E>,
     request: Request,
 ) -> Result<Permit<E>, TryAcquireError> {
-    try_acquire_under(engine, request, None)
+    try_acquire_under(engine, request, None, State::try_acquire_error)
 }
 
 /// Takes a permit without waiting, for an operation that was [begun](begin) for `request`.
 ///
 /// # Errors
 ///
-/// Why there is none, counted once.
-pub fn try_acquire_under<E: Engine>(
+/// Why there is none, counted once, as `error` puts it: [`State::try_acquire_error`], or [`State::acquire_error`].
+pub fn try_acquire_under<E: Engine, X>(
     engine: &Arc<E>,
     request: Request,
     mut operation: Option<Operation>,
-) -> Result<Permit<E>, TryAcquireError> {
+    error: impl FnOnce(&State<E::Waiter>, &Request, Cause) -> X,
+) -> Result<Permit<E>, X> {
     engine.with(|state| {
         let cause = match state.try_acquire(&request, || engine.now()) {
             Attempt::Granted => return Ok(()),
@@ -206,7 +207,7 @@ pub fn try_acquire_under<E: Engine>(
                 Cause::Busy
             }
         };
-        Err(state.try_acquire_error(&request, cause))
+        Err(error(state, &request, cause))
     })?;
     operation.iter_mut().for_each(Operation::start);
     Ok(Permit::adopt(Arc::clone(engine), request.claim(), operation))

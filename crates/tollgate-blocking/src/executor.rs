@@ -266,7 +266,7 @@ impl JobBuilder<'_> {
         R: Send + 'static,
     {
         let (link, cell, way) = self.make(f);
-        let key = match submit(&link, &cell, way)? {
+        let key = match submit(&link, &cell, way, false)? {
             Accepted::Pool(key) => key,
             Accepted::Inline => None,
         };
@@ -476,7 +476,7 @@ impl Permit {
     {
         let core = Arc::clone(self.inner.engine());
         let cell = cell::new(f, self.header(), core.spans);
-        submit(&core, &cell, self.way())?;
+        submit(&core, &cell, self.way(), false)?;
         Ok(Ticket::new(Link::Direct(core), cell, None))
     }
 }

@@ -27,11 +27,13 @@ pub(crate) enum Accepted {
     Inline,
 }
 
-/// Hands a job to the pool. When it is refused, its closure is gone before the error is returned.
+/// Hands a job to the pool. When it is refused, its closure is gone before the error is returned. With `awaited`, whoever
+/// submits it is about to wait for it.
 pub(crate) fn submit<R>(
     core: &Arc<Core>,
     cell: &Arc<dyn Watch<R>>,
     way: Way,
+    awaited: bool,
 ) -> Result<Accepted, SubmitError> {
     match way {
         Way::Held(operation) => {
@@ -41,7 +43,7 @@ pub(crate) fn submit<R>(
                 return Err(error);
             }
             // should the job here wait for it, nobody else may come to run it
-            Ok(if help(core, cell, false) { Accepted::Inline } else { Accepted::Pool(None) })
+            Ok(if help(core, cell, awaited) { Accepted::Inline } else { Accepted::Pool(None) })
         }
         Way::Admission(lease) => {
             submit_in_turn(core, cell, lease.as_ref()).inspect_err(|_| cell.discard())
@@ -157,14 +159,9 @@ impl<R> Run<R> {
         if matches!(way, Way::Held(_)) || worker::current(&self.core).is_none() {
             self.cell.prime(waker.clone());
         }
-        match submit(&self.core, &self.cell, way) {
+        match submit(&self.core, &self.cell, way, true) {
             Ok(Accepted::Pool(key)) => {
                 self.at = At::Sent(key);
-                // nothing but a job that waits for its own work finds it not started
-                if worker::current(&self.core).is_some() {
-                    help(&self.core, &self.cell, true);
-                    return self.look(waker);
-                }
                 Poll::Pending
             }
             Ok(Accepted::Inline) => self.look(waker),

@@ -379,6 +379,36 @@ fn a_permit_that_a_job_took_runs_its_work_beside_the_job() {
     assert_eq!(pool.stats().threads.peak, 2);
 }
 
+/// BLK-11: the thread has the work before whoever submitted it can look again.
+#[test]
+fn a_job_is_woken_by_its_work_under_a_second_permit_that_another_thread_took_at_once() {
+    let owned = Owned::new();
+    let (started, starts) = std::sync::mpsc::channel();
+    let (first, starts) = (std::sync::Once::new(), std::sync::Mutex::new(starts));
+    let builder = owned.builder(2).lane(LanePolicy::new("io")).spawn_handler(move |thread| {
+        std::thread::spawn(move || thread.run());
+        let mut is_first = false;
+        first.call_once(|| is_first = true);
+        if !is_first {
+            starts.lock().unwrap().recv_timeout(PATIENCE).unwrap();
+        }
+        Ok(())
+    });
+    let pool = builder.build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let inner = io.clone();
+    let (outer, ran) = as_job(&io, move || {
+        let permit = inner.try_acquire().unwrap();
+        let work = permit.run(move || {
+            started.send(()).unwrap();
+            here()
+        });
+        (here(), block_on(work).unwrap())
+    });
+    assert_ne!(outer, ran);
+    assert_eq!(counts(&pool, "io").inline, 0);
+}
+
 /// BLK-11, A9
 #[test]
 fn a_job_that_waits_for_work_under_a_second_permit_runs_it_if_no_thread_has_come_for_it() {

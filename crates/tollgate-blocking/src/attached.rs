@@ -29,34 +29,38 @@ pub(crate) fn attach(core: &Arc<Core>, scope: &Scope) -> Whole {
     Whole { group, scope: scope.clone(), _member: member }
 }
 
+impl ThePool {
+    /// A pool that is gone has nothing.
+    fn with<R: Default>(&self, f: impl FnOnce(&Core) -> R) -> R {
+        self.0.upgrade().map_or_else(R::default, |core| f(&core))
+    }
+}
+
+/// As any engine of a group, but the pool closes with it, and its threads are the scope's.
 impl Member for ThePool {
     fn close(&self, group: GroupId, leased: bool) {
-        if let Some(core) = self.0.upgrade() {
-            core.close_group(group, leased);
+        self.with(|core| {
+            Member::close(core, group, leased);
             core.close_for_scope(leased);
-        }
+        });
     }
 
     fn cancel(&self, group: GroupId, leased: bool) -> u64 {
-        self.0.upgrade().map_or(0, |core| core.cancel_group(group, leased))
+        self.with(|core| Member::cancel(core, group, leased))
     }
 
     fn tighten(&self, group: GroupId, deadline: Deadline) {
-        if let Some(core) = self.0.upgrade() {
-            core.tighten_group(group, core.tick(deadline));
-        }
+        self.with(|core| Member::tighten(core, group, deadline));
     }
 
     fn remaining(&self, group: GroupId) -> Remaining {
-        let Some(core) = self.0.upgrade() else { return Remaining::default() };
-        let jobs = core.jobs_in(group);
-        let inner = core.lock();
-        let stats = inner.state.group_stats(group);
-        let (waiting, permits, threads) = (stats.waiting, stats.out, inner.alive);
-        Remaining { waiting, permits, ending: stats.ending, threads, jobs }
+        self.with(|core| {
+            let threads = core.lock().alive;
+            Remaining { threads, ..Member::remaining(core, group) }
+        })
     }
 
     fn refused(&self, group: GroupId) -> u64 {
-        self.0.upgrade().map_or(0, |core| core.with(|state| state.group_stats(group).refused))
+        self.with(|core| Member::refused(core, group))
     }
 }

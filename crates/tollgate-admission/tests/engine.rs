@@ -219,7 +219,7 @@ fn those_who_wait_can_be_listed() {
         shop.now.fetch_add(10, Ordering::SeqCst);
     }
     let mut listed = shop.with(|state| {
-        let queued = state.queued().map(|(lane, since, waiter)| match waiter {
+        let queued = state.queued_from(0, usize::MAX).1.map(|(lane, since, waiter)| match waiter {
             Waiter::Job(job) => (lane, since, *job),
             Waiter::Acquire(_) => unreachable!("no acquire was made"),
         });

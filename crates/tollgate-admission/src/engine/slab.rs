@@ -145,11 +145,6 @@ impl<W> Slab<W> {
         let next = (last < self.chunks.len()).then_some(last * CHUNK);
         (next, self.chunks[first..last].iter().flatten())
     }
-
-    /// Every slot that holds a waiter, in no order.
-    pub(super) fn iter(&self) -> impl Iterator<Item = &Slot<W>> {
-        self.chunks.iter().flatten().filter(|slot| slot.place != Place::Free)
-    }
 }
 
 impl<W> std::ops::Index<u32> for Slab<W> {

@@ -416,11 +416,6 @@ impl<W> State<W> {
         self.closed
     }
 
-    /// Why this lane admits nothing, if it or the whole budget is closed.
-    pub fn closed_lane(&self, lane: LaneId) -> Option<Closed> {
-        self.lanes[lane.0 as usize].closed.or(self.closed)
-    }
-
     /// Closed, nobody waits and every permit is back. It stays so.
     pub fn is_drained(&self) -> bool {
         self.closed.is_some() && self.out == 0 && self.waiting == 0
@@ -1045,13 +1040,8 @@ impl<W> State<W> {
         }
     }
 
-    /// Everybody who waits: lane, since when, and what waits. O(waiters).
-    pub fn queued(&self) -> impl Iterator<Item = (LaneId, Tick, &W)> {
-        self.waiters.iter().filter_map(Slot::waiting)
-    }
-
-    /// A part of those who wait, for a copy in steps: of `count` places from the one numbered `at`, in no order, and where
-    /// the next part begins. Who waits throughout is seen once. O(count).
+    /// A part of those who wait, for a copy in steps: lane, since when, and what waits, of `count` places from the one
+    /// numbered `at`, in no order; and where the next part begins. Who waits throughout is seen once. O(count).
     pub fn queued_from(
         &self,
         at: usize,

@@ -493,7 +493,10 @@ impl Owner {
         }
         let before = self.state.status(key);
         // those of a scope are told at once
-        let closed = self.state.closed_lane(lane_id(lane)).is_some_and(|it| it != Closed::Scope);
+        let closed = self
+            .state
+            .closed_to(&Request::new(lane_id(lane), 1))
+            .is_some_and(|it| it != Closed::Scope);
         // nothing is freed by one that was only not told yet, so the clock need not be read
         let untold = closed && before == Status::Waiting;
         let now = if untold { Tick::ZERO } else { now };
@@ -678,7 +681,8 @@ impl Owner {
         assert_eq!(self.state.out(), now.out);
         let all_waiting = |lane| model.waiting(lane) + untold[lane];
         assert_eq!(self.state.waiting(), model.lanes().map(all_waiting).sum::<usize>());
-        let queued = self.state.queued().map(|(lane, _, &id)| (lane.0 as usize, id));
+        let queued =
+            self.state.queued_from(0, usize::MAX).1.map(|(lane, _, &id)| (lane.0 as usize, id));
         let queued: BTreeSet<(usize, u64)> = queued.collect();
         assert_eq!(queued.len(), self.state.waiting(), "each of them is listed once");
         for (lane, id) in queued {

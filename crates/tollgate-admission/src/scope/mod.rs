@@ -68,6 +68,9 @@ pub struct Scope {
 struct Node {
     owners: Arc<Owners>,
     index: usize,
+    /// The same as in the tree. A token has locks of its own, which are held around wakers of the user when it is
+    /// cancelled: so they are not taken under the tree's.
+    token: Arc<CancellationToken>,
 }
 
 /// A tree, and what is around it.
@@ -86,14 +89,14 @@ struct Inner {
 
 /// What goes with every node.
 struct Extra {
-    token: CancellationToken,
+    token: Arc<CancellationToken>,
     /// Those who wait for the node to be quiet.
     drained: WakerSet,
 }
 
 impl Extra {
-    fn new(token: CancellationToken) -> Self {
-        Extra { token, drained: WakerSet::default() }
+    fn new(token: &Arc<CancellationToken>) -> Self {
+        Extra { token: Arc::clone(token), drained: WakerSet::default() }
     }
 }
 
@@ -212,11 +215,12 @@ impl Scope {
     /// The root of a tree whose time is kept by `time`.
     #[must_use]
     pub fn root_by(name: impl Into<Arc<str>>, time: Arc<dyn TimeSource>) -> Self {
-        let tree = Tree::new(name.into(), Extra::new(CancellationToken::new()));
+        let token = Arc::new(CancellationToken::new());
+        let tree = Tree::new(name.into(), Extra::new(&token));
         let epoch = time.now();
         let inner = Mutex::new(Inner { tree, alarm: Alarm::new() });
         let owners = Arc::new_cyclic(|me| Owners { inner, time, epoch, me: me.clone() });
-        Scope { node: Arc::new(Node { owners, index: tree::ROOT }) }
+        Scope { node: Arc::new(Node { owners, index: tree::ROOT, token }) }
     }
 
     fn owners(&self) -> &Arc<Owners> {
@@ -253,10 +257,10 @@ impl Scope {
     pub fn child(&self, name: impl Into<Arc<str>>) -> Result<Scope, ScopeClosed> {
         let name = name.into();
         // a cancellation reaches the token of a child that is opened meanwhile
-        let token = self.node.with(|tree, node| tree.extra(node).token.child_token());
-        let index = self.node.with(|tree, node| tree.open(node, name, Extra::new(token)));
+        let token = Arc::new(self.node.token.child_token());
+        let index = self.node.with(|tree, node| tree.open(node, name, Extra::new(&token)));
         let index = index.ok_or_else(|| self.closed())?;
-        Ok(Scope { node: Arc::new(Node { owners: Arc::clone(self.owners()), index }) })
+        Ok(Scope { node: Arc::new(Node { owners: Arc::clone(self.owners()), index, token }) })
     }
 
     /// Counts something until the guard is dropped. O(1), and O(depth) for the first and the last.
@@ -304,7 +308,7 @@ impl Scope {
     /// tokens of the same scope from being woken.
     #[must_use]
     pub fn token(&self) -> CancellationToken {
-        self.node.with(|tree, node| tree.extra(node).token.child_token())
+        self.node.token.child_token()
     }
 
     /// Where it stands.
@@ -370,7 +374,8 @@ impl Scope {
     fn ask_to_stop(&self, leased: bool) {
         let (tokens, members) = self.node.with(|tree, node| {
             let nodes = tree.subtree(node);
-            let tokens: Vec<_> = nodes.iter().map(|&node| tree.extra(node).token.clone()).collect();
+            let tokens: Vec<_> =
+                nodes.iter().map(|&node| Arc::clone(&tree.extra(node).token)).collect();
             let members: Vec<_> = nodes.into_iter().flat_map(|node| tree.members(node)).collect();
             (tokens, members)
         });

@@ -322,11 +322,14 @@ impl JobBuilder<'_> {
         let core = self.executor.core();
         let mut request = self.request();
         let Options { name, kind, lease, .. } = &self.options;
-        let begun = core
+        let refused =
+            |request: &Request, cause| core.with(|state| state.try_acquire_error(request, cause));
+        let _pinned = core
             .let_in(&request, *kind, lease.as_ref())
-            .and_then(|pinned| Ok((pinned, core.begin(&mut request, lease.as_ref(), name)?)));
-        let (_pinned, operation) =
-            begun.map_err(|cause| core.with(|state| state.try_acquire_error(&request, cause)))?;
+            .map_err(|cause| refused(&request, cause))?;
+        let operation = core
+            .begin(&mut request, lease.as_ref(), name)
+            .map_err(|cause| refused(&request, cause))?;
         let error = State::try_acquire_error;
         let inner = engine::try_acquire_under(core, request, operation, error)?;
         Ok(Permit { inner, options: self.options })
@@ -448,7 +451,7 @@ impl Permit {
     {
         let core = Arc::clone(self.inner.engine());
         let cell = cell::new(f, self.header(), core.spans);
-        Run::new(Link::Direct(core), cell, self.way())
+        Run::new(Link::direct(core), cell, self.way())
     }
 
     /// Hands `f` to the pool, to run under this permit.
@@ -477,6 +480,6 @@ impl Permit {
         let core = Arc::clone(self.inner.engine());
         let cell = cell::new(f, self.header(), core.spans);
         submit(&core, &cell, self.way(), false)?;
-        Ok(Ticket::new(Link::Direct(core), cell, None))
+        Ok(Ticket::new(Link::direct(core), cell, None))
     }
 }

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tollgate_admission::engine::{Engine, Key, LeaseRef, Operation, Permit};
+use tollgate_admission::engine::{Engine, Key, LeaseRef, Operation, Permit, Request};
 
 /// How a job is going to get its permit.
 pub(crate) enum Way {
@@ -77,11 +77,11 @@ fn submit_in_turn<R>(
 ) -> Result<Accepted, SubmitError> {
     let header = cell.header();
     let mut request = header.request();
-    let begun = core
-        .let_in(&request, header.kind, lease)
-        .and_then(|pinned| Ok((pinned, core.begin(&mut request, lease, &header.name)?)));
-    let (_pinned, operation) =
-        begun.map_err(|cause| core.with(|state| state.acquire_error(&request, cause)))?;
+    let refused = |request: &Request, cause| core.with(|state| state.acquire_error(request, cause));
+    let _pinned =
+        core.let_in(&request, header.kind, lease).map_err(|cause| refused(&request, cause))?;
+    let operation =
+        core.begin(&mut request, lease, &header.name).map_err(|cause| refused(&request, cause))?;
     // a lease's deadline may have become earlier since the job was made
     header.tighten(request.deadline);
     match worker::current(core) {

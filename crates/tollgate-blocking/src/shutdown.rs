@@ -95,7 +95,7 @@ pub struct ShutdownReport {
 impl ShutdownReport {
     fn take(core: &Core, started: Tick) -> Self {
         let ((complete, budget, threads), jobs) =
-            jobs(core, |inner, now| (inner.is_quiet(), inner.state.stats(now), inner.alive));
+            jobs(core, |inner, now| (inner.is_quiet(), inner.state.stats(now), inner.crew.alive()));
         ShutdownReport {
             complete,
             jobs,

@@ -114,7 +114,7 @@ impl PoolStats {
         let budget = inner.state.stats(now);
         let names = budget.lanes.iter().map(|lane| &lane.name);
         let lanes = inner.records(names);
-        let threads = inner.thread_stats();
+        let threads = inner.crew.stats();
         let (states, kinds) = inner.kind_stats(now);
         let mut after = After::of_observer(&inner);
         core.finish(inner, &mut after);
@@ -129,31 +129,23 @@ impl PoolStats {
 }
 
 impl Inner {
-    fn thread_stats(&self) -> ThreadStats {
-        ThreadStats { alive: self.alive, idle: self.idle_threads(), peak: self.peak_threads }
-    }
-
     /// The jobs by state and by kind. O(kinds), and O(threads + jobs that wait for a thread).
     fn kind_stats(&self, now: Tick) -> (JobStates, Vec<KindStats>) {
         let mut states = JobStates::default();
         let (oldest_wait, oldest_run) = (None, None);
-        let none = |&kind| KindStats { kind, queued: 0, oldest_wait, running: 0, oldest_run };
+        let none = |kind| KindStats { kind, queued: 0, oldest_wait, running: 0, oldest_run };
         let mut kinds: Vec<_> = self.kinds.iter().map(none).collect();
         // the first class is that of acquires
         for (kind, (waiting, since)) in kinds.iter_mut().zip(self.state.classes().skip(1)) {
             states.queued += waiting;
             kind.add_queued(waiting, since.map_or(Duration::ZERO, |since| now.since(since)));
         }
-        let place = |job: &dyn Job| {
-            let kind = job.header().kind;
-            let at = self.kinds.iter().position(|&known| known == kind);
-            at.unwrap_or(kinds.len().saturating_sub(1))
-        };
+        let place = |job: &dyn Job| self.kinds.place(job.header().kind);
         let mut admitted = Vec::new();
         for (job, since) in self.ready() {
             admitted.push((place(&**job), JobState::Queued, now.since(since)));
         }
-        for running in self.workers.iter().flat_map(|worker| &worker.running) {
+        for running in self.crew.running() {
             let state = state_of(running);
             let span =
                 if state == JobState::Queued { running.waited } else { now.since(running.started) };
@@ -176,7 +168,7 @@ impl Inner {
         let ready = self.ready().filter(|(job, _)| is_in(&***job));
         let ready =
             ready.map(|(job, since)| info(core, &**job, JobState::Queued, now.since(since), None));
-        let running = self.workers.iter().flat_map(|worker| &worker.running);
+        let running = self.crew.running();
         let running = running.filter(|running| is_in(&*running.job)).map(|running| {
             let state = state_of(running);
             let ran = (state != JobState::Queued).then(|| now.since(running.started));
@@ -260,7 +252,7 @@ pub struct Snapshot {
 impl Snapshot {
     pub(crate) fn take(core: &Core) -> Self {
         let ((budget, threads), jobs) =
-            jobs(core, |inner, now| (inner.state.stats(now), inner.thread_stats()));
+            jobs(core, |inner, now| (inner.state.stats(now), inner.crew.stats()));
         Snapshot { budget, threads, jobs }
     }
 }

@@ -6,45 +6,48 @@
 //! permit, hands on what became free, and takes its next job under one hold of the lock, so that a saturated pool wakes
 //! nobody but the caller who gets a result.
 //!
-//! # Nobody is forgotten
-//!
-//! `looking` counts the workers that are awake and will look at `ready`, under the lock, before they park; `starting`
-//! counts threads that were asked for and have not come to that. The invariant is: *if `ready` holds a job, then a worker
-//! is looking, or nobody is parked and every thread that may exist is starting or running a job* (and will look
-//! at its end). [`Inner::call_worker`] restores it after every change that adds to `ready` or takes a looker away.
-//! How many are called depends on how long jobs run: waking a second worker for a job of half a microsecond costs more
-//! than it gains, and waking it late for a job of twenty costs the job's length.
+//! Which threads there are and who is called is the [`Crew`]'s; what is left to do once the lock is released, and that
+//! nothing of it is forgotten, is [`After`]'s; what became of jobs is kept in [`Records`].
 //!
 //! # Lock order
 //!
 //! The pool's lock is the only one taken here. Cells have locks of their own; nobody takes one while holding the pool's,
 //! or the other way round.
 
+mod after;
+mod crew;
+mod link;
+mod records;
+mod remains;
+
+pub(crate) use after::After;
+pub(crate) use crew::{Called, Running};
+pub(crate) use link::Link;
+
+use crate::attached::{Attached, Whole};
 use crate::cell::{Ending, Header, Job, STARTED};
 use crate::error::{RunError, SubmitError};
-use crate::histogram::Histogram;
 use crate::owner::{OnGone, Owner};
 use crate::policy::Timing;
-use crate::stats::{JobCounts, LaneJobs};
+use crate::stats::LaneJobs;
 use crate::sync::{AtomicUsize, Mutex, MutexGuard, Ordering, Thread};
 use crate::thread::Threads;
+use crew::Crew;
 use crossbeam_utils::CachePadded;
+use records::{Kinds, Records};
+use remains::Remains;
 use std::collections::{HashMap, VecDeque};
-use std::fmt;
 use std::io;
 use std::mem;
-use std::ops::Deref;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tollgate_admission::engine::{
-    self, Alarm, Attempt, Bound, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef,
-    Member, Membership, Operation, Outcome, Request, State, Status, Tick, Told, WakeList, WakerSet,
+    self, Alarm, Attempt, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef,
+    Membership, Operation, Outcome, Request, State, Status, Tick, WakeList, WakerSet,
 };
 use tollgate_admission::time::OnTime;
-use tollgate_admission::{
-    Closed, Deadline, JobId, JobInfo, JobKind, JobName, NoTimer, Scope, TimeSource,
-};
+use tollgate_admission::{Closed, Deadline, JobId, JobInfo, JobKind, JobName, NoTimer, TimeSource};
 
 /// What waits for a permit of a pool.
 pub(crate) enum Waiter {
@@ -61,131 +64,25 @@ pub(crate) struct Ready {
     held: bool,
 }
 
-/// A closure that runs.
-pub(crate) struct Running {
-    pub(crate) job: Arc<dyn Job>,
-    pub(crate) started: Tick,
-    pub(crate) waited: Duration,
-    /// Its time is up, and it was told so.
-    timed_out: bool,
-    /// It is among those that started: its time was not up when the worker got it.
-    counted: bool,
-}
-
-/// A job that has ended, to be entered into its lane's record.
-#[derive(Clone, Copy)]
-struct Ended {
-    lane: u32,
-    flags: u8,
-    panicked: bool,
-    waited: Duration,
-    ran: Duration,
-}
-
-/// How many ended jobs a worker notes before they are entered. The records are shared by all workers, and so move from
-/// core to core when they are written; the notes stay with the worker.
-const NOTES: usize = 32;
-
-/// A place for a thread. Places are reused when threads retire. Aligned, so that no two share a cache line.
-#[repr(align(128))]
-pub(crate) struct Worker {
-    pub(crate) thread: Option<Thread>,
-    /// What runs on it: a job, and those it submitted to its own pool, innermost last.
-    pub(crate) running: Vec<Running>,
-    /// Jobs that have ended on it, not yet in the records.
-    notes: Vec<Ended>,
-    idle_since: Tick,
-    /// In `idle`, and to be unparked by whoever takes it out.
-    parked: bool,
-    /// Taken out of `idle` to end.
-    retired: bool,
-}
-
-impl Worker {
-    const fn vacant() -> Self {
-        Worker {
-            thread: None,
-            running: Vec::new(),
-            notes: Vec::new(),
-            idle_since: Tick::ZERO,
-            parked: false,
-            retired: false,
-        }
-    }
-}
-
-/// Figures of a lane beyond those of its budget.
-#[derive(Default)]
-pub(crate) struct LaneRecord {
-    pub(crate) counts: JobCounts,
-    pub(crate) waits: Histogram,
-    pub(crate) finished: Histogram,
-    pub(crate) panicked: Histogram,
-    pub(crate) unclaimed: Histogram,
-}
-
+/// What the lock is around.
 pub(crate) struct Inner {
     pub(crate) state: State<Waiter>,
     ready: VecDeque<Ready>,
-    pub(crate) workers: Vec<Worker>,
-    /// Parked workers, the one that parked last at the end.
-    idle: Vec<usize>,
-    vacant: Vec<usize>,
-    /// Threads that may be given work: neither retired nor gone.
-    threads: usize,
-    /// Threads that were asked for, have not been refused and have not ended.
-    pub(crate) alive: usize,
-    /// Those of them that have come.
-    present: usize,
-    /// A thread was refused, and none has come since.
-    starved: bool,
-    pub(crate) peak_threads: usize,
-    looking: usize,
-    /// Workers that end refused jobs, or emit a warning: they hold no permit, and may take their time.
-    detained: usize,
-    /// Threads that were asked for and have not come, or are in their start hook.
-    starting: usize,
+    pub(crate) crew: Crew,
+    /// Refused jobs whose captures may still be there, for a worker to drop between two jobs.
+    remains: Remains,
     jobs: u64,
-    /// Running mean of run times, in nanoseconds.
-    mean_run: u64,
     alarm: Alarm,
     /// The owner is gone: nothing starts any more, whatever permit it has.
     orphaned: bool,
-    pub(crate) lanes: Vec<LaneRecord>,
+    records: Records,
     /// Those who wait for the pool to be quiet.
     pub(crate) quiet: WakerSet,
-    /// Refused jobs whose captures may still be there, for a worker to drop between two jobs.
-    remains: VecDeque<Arc<dyn Job>>,
-    /// Refused jobs that have not been through `remains`, and those that were taken from it and have not been ended.
-    refusing: usize,
-    /// Somebody is ending all of them.
-    reaped: bool,
     /// What jobs under a drain lease have of it, by id.
     operations: HashMap<JobId, Operation>,
-    /// Kinds of jobs seen so far: their places, from 1, are their classes in the state.
-    pub(crate) kinds: Vec<JobKind>,
+    pub(crate) kinds: Kinds,
     /// The scope that the pool's threads belong to.
     attached: Option<Attached>,
-}
-
-/// The place of a whole pool in a scope.
-struct Attached {
-    membership: Arc<Membership>,
-    /// The scope was told that the pool is quiet.
-    told: bool,
-    /// Numbers what the scope is told. It is told outside the lock, and so maybe in another order.
-    news: u64,
-    /// Submissions under way that are under a lease: whatever the pool has, it is not quiet.
-    pins: usize,
-}
-
-/// What a pool that is attached to a scope has of it.
-pub(crate) struct Whole {
-    /// For all its work, but what belongs to another scope.
-    pub(crate) group: GroupId,
-    pub(crate) scope: Scope,
-    /// What the scope knows the pool by, and does not keep.
-    pub(crate) _member: Arc<dyn Member>,
 }
 
 /// A pool, shared by its handles, its workers and whoever waits for a result.
@@ -208,160 +105,6 @@ pub(crate) struct Core {
     pub(crate) me: Weak<Core>,
 }
 
-/// How those that come and go with every job hold on to their pool.
-///
-/// The count in an `Arc<Core>` is one cache line for all cores: counting every job there costs more than many a job. So
-/// each executor has a count of its own, for the jobs that come through it.
-#[derive(Clone)]
-pub(crate) enum Link {
-    Executor(Arc<ExecutorsOwn>),
-    Direct(Arc<Core>),
-}
-
-/// The core, behind an executor's own count, and the scope that the executor is for.
-pub(crate) struct ExecutorsOwn {
-    core: Arc<Core>,
-    bound: Option<Arc<Bound<Core>>>,
-}
-
-impl Link {
-    /// For one executor.
-    pub(crate) fn for_executor(core: &Arc<Core>) -> Self {
-        Link::Executor(Arc::new(ExecutorsOwn { core: Arc::clone(core), bound: None }))
-    }
-
-    /// For one executor, whose jobs belong to a scope.
-    pub(crate) fn for_scope(bound: Arc<Bound<Core>>) -> Self {
-        let core = Arc::clone(bound.engine());
-        Link::Executor(Arc::new(ExecutorsOwn { core, bound: Some(bound) }))
-    }
-
-    /// Another one, with a count of its own.
-    pub(crate) fn renewed(&self) -> Self {
-        match self {
-            Link::Executor(own) => match &own.bound {
-                Some(bound) => Link::for_scope(Arc::clone(bound)),
-                None => Link::for_executor(&own.core),
-            },
-            Link::Direct(core) => Link::for_executor(core),
-        }
-    }
-
-    /// The group of the jobs that come this way: that of the scope they are bound to, else that of the whole pool.
-    pub(crate) fn group(&self) -> Option<GroupId> {
-        match self {
-            Link::Executor(own) if let Some(bound) = &own.bound => Some(bound.group()),
-            _ => self.whole.get().map(|whole| whole.group),
-        }
-    }
-
-    /// The scope of the jobs that come this way.
-    pub(crate) fn scope(&self) -> Option<&Scope> {
-        match self {
-            Link::Executor(own) if let Some(bound) = &own.bound => Some(bound.scope()),
-            _ => self.whole.get().map(|whole| &whole.scope),
-        }
-    }
-}
-
-impl fmt::Debug for Link {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Link").field("group", &self.group()).finish_non_exhaustive()
-    }
-}
-
-impl Deref for Link {
-    type Target = Arc<Core>;
-
-    #[inline]
-    fn deref(&self) -> &Arc<Core> {
-        match self {
-            Link::Executor(own) => &own.core,
-            Link::Direct(core) => core,
-        }
-    }
-}
-
-/// What is to be done once the lock is released.
-#[derive(Default)]
-pub(crate) struct After {
-    wakes: WakeList,
-    /// What is not done for every job.
-    rare: Option<Box<Rare>>,
-    unpark: Option<Thread>,
-    start: Option<usize>,
-    /// The earliest moment, besides the state's own, at which time has to be looked at.
-    due: Option<Tick>,
-    /// A call to ask the time source for.
-    arm: Option<Tick>,
-    /// More was settled than one hold of the lock should tell.
-    more: bool,
-    /// A thread was refused on the way: another one is not asked for at once, lest it be refused for ever.
-    thread_refused: bool,
-    /// There is no worker to end the jobs that were refused.
-    reap: bool,
-}
-
-/// What happens now and then.
-#[derive(Default)]
-struct Rare {
-    /// What scopes are to be told.
-    told: Vec<Told>,
-    errands: Vec<Errand>,
-    refused: Vec<Refusal>,
-}
-
-/// A job that is to be told that it was refused.
-struct Refusal {
-    job: Arc<dyn Job>,
-    error: RunError,
-    /// Its permit is out.
-    held: bool,
-}
-
-/// Something that happens now and then.
-enum Errand {
-    /// The job's time is up while it runs.
-    TimeOut(Arc<dyn Job>, RunError),
-    /// The thread is to look, or to end.
-    Call(Thread),
-}
-
-impl Refusal {
-    fn tell(self) -> Arc<dyn Job> {
-        self.job.refuse(self.error, self.held);
-        self.job
-    }
-}
-
-impl After {
-    /// For those who only look: where the last thread was refused, they don't ask for another.
-    pub(crate) fn of_observer(inner: &Inner) -> Self {
-        After { thread_refused: inner.starved, ..After::default() }
-    }
-
-    #[cold]
-    fn rare(&mut self) -> &mut Rare {
-        self.rare.get_or_insert_default()
-    }
-
-    /// What scopes are to be told is told.
-    #[inline]
-    fn tell(&mut self) {
-        if let Some(rare) = &mut self.rare {
-            rare.told.drain(..).for_each(Told::tell);
-        }
-    }
-
-    #[inline]
-    fn due_at(&mut self, at: Tick) {
-        self.due = Some(self.due.map_or(at, |due| due.min(at)));
-    }
-}
-
-/// Above this mean run time, one worker is called per job; below it, one at a time.
-const EAGER: u64 = 4_000;
-
 impl Inner {
     /// Sorts what the state settled: jobs to `ready`, wakers and refusals to `after`. `true` when there may be more.
     #[inline]
@@ -372,7 +115,7 @@ impl Inner {
             told += 1;
             // an acquire stays until its owner looks
             if let Some(Waiter::Acquire(waker)) = settled.waiter() {
-                after.wakes.push(mem::replace(waker, Waker::noop().clone()));
+                after.wake(mem::replace(waker, Waker::noop().clone()));
                 continue;
             }
             let (outcome, since) = (settled.outcome(), settled.since());
@@ -390,12 +133,12 @@ impl Inner {
 
     #[cold]
     fn refuse(&mut self, job: Arc<dyn Job>, error: RunError, held: bool, after: &mut After) {
-        self.refusing += 1;
+        self.remains.expect_one();
         if let (false, Some(group)) = (held, job.header().group()) {
             // it leaves its scope when its captures are gone
             self.state.join(group);
         }
-        after.rare().refused.push(Refusal { job, error, held });
+        after.refuse(job, error, held);
     }
 
     /// A job has its permit. Should it find no worker in time, it is refused all the same.
@@ -426,113 +169,36 @@ impl Inner {
     pub(crate) fn end_overdue(&mut self, now: Tick, after: &mut After) {
         self.state.advance(now);
         self.refuse_overdue(now, after);
-        for running in self.workers.iter_mut().flat_map(|worker| &mut worker.running) {
-            if running.timed_out || !running.counted {
-                continue;
+        for running in self.crew.running_mut() {
+            match running.due() {
+                Some(due) if due > now => after.due_at(due),
+                Some(_) => after.time_out(running.time_out(now)),
+                None => {}
             }
-            let header = running.job.header();
-            if header.deadline() > now {
-                after.due_at(header.deadline());
-                continue;
-            }
-            running.timed_out = true;
-            let ran = now.since(running.started);
-            let error = RunError::TimedOut { id: header.id(), ran };
-            after.rare().errands.push(Errand::TimeOut(Arc::clone(&running.job), error));
-        }
-    }
-
-    /// Restores the invariant that no ready job is forgotten.
-    #[inline]
-    fn call_worker(&mut self, core: &Core, after: &mut After) {
-        core.ready_hint.store(self.ready.len(), Ordering::Relaxed);
-        // of a new pool nobody knows how long its jobs run: it starts its threads side by side
-        let short = (1..=EAGER).contains(&self.mean_run);
-        let some = usize::from(!self.remains.is_empty());
-        let enough = if short { 1.min(self.ready.len()) } else { self.ready.len() }.max(some);
-        // one call per hold of the lock: whoever is called calls the next
-        if self.looking >= enough || after.unpark.is_some() || after.start.is_some() {
-            return;
-        }
-        if let Some(id) = self.idle.pop() {
-            let worker = &mut self.workers[id];
-            worker.parked = false;
-            after.unpark.clone_from(&worker.thread);
-            self.looking += 1;
-        } else if self.looking + self.starting < enough
-            && (self.threads as u64) < self.use_for_threads()
-            && (!after.thread_refused || (self.threads == 0 && !self.ready.is_empty()))
-        {
-            let id = self.vacant.pop().unwrap_or_else(|| {
-                self.workers.push(Worker::vacant());
-                self.workers.len() - 1
-            });
-            self.threads += 1;
-            self.alive += 1;
-            self.starting += 1;
-            after.start = Some(id);
-        }
-    }
-
-    /// How many threads there could be something to do for.
-    #[inline]
-    fn use_for_threads(&self) -> u64 {
-        // jobs that run or are ready hold permits; a worker that is detained is none for them, and no part of the capacity
-        let use_for_jobs = self.state.out().saturating_add(self.detained as u64);
-        // what refused jobs left is worth a thread, if the capacity has room for one
-        let remains = u64::from(!self.remains.is_empty());
-        use_for_jobs.max(self.state.capacity().min(use_for_jobs.saturating_add(remains)))
-    }
-
-    /// Collects what scopes are to be told once the lock is gone.
-    #[inline]
-    fn collect_told(&mut self, after: &mut After) {
-        if self.state.has_news() {
-            after.rare().told.extend(std::iter::from_fn(|| self.state.next_told()));
-        }
-    }
-
-    /// Sees to it that the earliest of all moments to come is not missed. Once per hold of the lock.
-    #[inline]
-    fn arm(&mut self, after: &mut After) {
-        let due = self.state.next_deadline().min(after.due.take().unwrap_or(Tick::NEVER));
-        if let Some(at) = self.alarm.ask(due, self.state.latest()) {
-            after.arm = Some(at);
         }
     }
 
     /// Nothing is queued, nothing runs, no permit is out and no thread is left, for good.
     pub(crate) fn is_quiet(&self) -> bool {
-        self.state.is_drained() && self.alive == 0 && self.refusing == 0 && self.remains.is_empty()
+        self.state.is_drained() && self.crew.alive() == 0 && self.remains.are_gone()
     }
 
     /// The thread for `id` did not come to be. The job runs later on another thread; if there is none, the jobs that
     /// wait for one fail.
     fn thread_refused(&mut self, id: usize, error: io::Error, after: &mut After) {
-        after.thread_refused = true;
-        self.starved = true;
-        self.threads -= 1;
-        self.alive -= 1;
-        self.starting -= 1;
-        self.vacant.push(id);
-        if self.threads == 0 {
+        self.crew.lose(id);
+        let none = self.crew.is_empty();
+        after.thread_refused(none);
+        if none {
             let source = Arc::new(error);
             self.take_back_ready(
                 |_| true,
                 after,
                 |inner, job| {
-                    inner.lanes[job.header().lane().0 as usize].counts.no_thread += 1;
+                    inner.records.count_no_thread(job.header().lane());
                     RunError::NoThread { source: Arc::clone(&source) }
                 },
             );
-        }
-    }
-
-    /// Enters what `worker` has noted into the records of the lanes.
-    fn enter_notes(&mut self, worker: usize) {
-        let Inner { workers, lanes, .. } = self;
-        for ended in workers[worker].notes.drain(..) {
-            lanes[ended.lane as usize].enter(&ended);
         }
     }
 
@@ -541,31 +207,16 @@ impl Inner {
         &mut self,
         names: impl Iterator<Item = &'a Arc<str>>,
     ) -> Vec<LaneJobs> {
-        for worker in 0..self.workers.len() {
-            self.enter_notes(worker);
+        for notes in self.crew.all_notes() {
+            self.records.enter(notes);
         }
-        let mut lanes: Vec<_> =
-            names.zip(&self.lanes).map(|(name, record)| record.copy(name)).collect();
-        for running in self.workers.iter().flat_map(|worker| &worker.running) {
+        let mut lanes = self.records.copy(names);
+        for running in self.crew.running() {
             let header = running.job.header();
             let started = header.flags() & STARTED != 0;
             lanes[header.lane().0 as usize].counts.started += u64::from(started);
         }
         lanes
-    }
-
-    /// The class of jobs of this kind; that of acquires is 0.
-    #[inline]
-    fn class_of(&mut self, kind: JobKind) -> u16 {
-        let known = self.kinds.iter().position(|&known| known == kind);
-        let place = known.unwrap_or_else(|| {
-            // whoever makes up kinds without end finds them counted with the last
-            if self.kinds.len() < usize::from(u16::MAX) {
-                self.kinds.push(kind);
-            }
-            self.kinds.len() - 1
-        });
-        place as u16 + 1
     }
 
     /// Gives a job its id, and the operation that it is; returns its class.
@@ -575,7 +226,7 @@ impl Inner {
         if let Some(operation) = operation {
             self.operations.insert(job.header().id(), operation);
         }
-        self.class_of(job.header().kind)
+        self.kinds.class_of(job.header().kind)
     }
 
     /// The operation that a job was, to be dropped outside the lock.
@@ -616,28 +267,14 @@ impl Inner {
         RunError::Refused(self.state.acquire_error(&request, cause))
     }
 
-    /// A job that was refused, for the caller to [end](Core::reap). One at a time: those behind a destructor that never ends
-    /// are for others.
-    fn take_remains(&mut self) -> Option<Arc<dyn Job>> {
-        let job = self.remains.pop_front()?;
-        self.refusing += 1;
-        Some(job)
+    /// More threads than could ever run a job each: the capacity went down.
+    #[inline]
+    fn has_surplus(&self) -> bool {
+        self.crew.has_surplus(self.state.capacity())
     }
 
     pub(crate) fn ready(&self) -> impl Iterator<Item = (&Arc<dyn Job>, Tick)> {
         self.ready.iter().map(|entry| (&entry.job, entry.since))
-    }
-
-    /// More threads than could ever run a job each: the capacity went down.
-    #[inline]
-    fn has_surplus(&self) -> bool {
-        // one that is to come may not
-        let there = self.threads - self.starting;
-        there as u64 > self.state.capacity().saturating_add(self.detained as u64)
-    }
-
-    pub(crate) fn idle_threads(&self) -> usize {
-        self.idle.len()
     }
 }
 
@@ -660,28 +297,15 @@ impl Core {
         let inner = Inner {
             state: parts.state,
             ready: VecDeque::new(),
-            workers: Vec::new(),
-            idle: Vec::new(),
-            vacant: Vec::new(),
-            threads: 0,
-            alive: 0,
-            present: 0,
-            starved: false,
-            peak_threads: 0,
-            looking: 0,
-            detained: 0,
-            starting: 0,
+            crew: Crew::default(),
+            remains: Remains::default(),
             jobs: 0,
-            mean_run: 0,
             alarm: Alarm::new(),
             orphaned: false,
-            lanes: (0..lanes).map(|_| LaneRecord::default()).collect(),
+            records: Records::new(lanes),
             quiet: WakerSet::default(),
-            remains: VecDeque::new(),
-            refusing: 0,
-            reaped: false,
             operations: HashMap::new(),
-            kinds: Vec::new(),
+            kinds: Kinds::default(),
             attached: None,
         };
         let core = Arc::new_cyclic(|me| Core {
@@ -724,91 +348,13 @@ impl Core {
         self.ready_hint.load(Ordering::Relaxed)
     }
 
-    /// Sorts and hands on what the holder of `guard` settled, then unlocks and does what was collected. In rounds, so
-    /// that the lock is not held for long however many there are to tell.
-    #[inline]
-    pub(crate) fn finish<'a>(&'a self, mut guard: MutexGuard<'a, Inner>, after: &mut After) {
-        loop {
-            let inner = &mut *guard;
-            after.more = inner.state.has_settled() && inner.sort_settled(after);
-            inner.call_worker(self, after);
-            inner.arm(after);
-            inner.collect_told(after);
-            let mut quiet = None;
-            if inner.is_quiet() {
-                inner.quiet.take_all(&mut after.wakes);
-                quiet = inner.attached.as_mut().and_then(Attached::tell_quiet);
-            }
-            drop(guard);
-            if let Some((membership, news)) = quiet {
-                membership.quiet(news);
-            }
-            match self.run(after) {
-                Some(next) => guard = next,
-                None => break,
-            }
-        }
-        after.thread_refused = false;
-        if mem::take(&mut after.reap) {
-            self.reap_all();
-        }
-    }
-
-    /// Does what was collected under the lock. Locks again when that leaves more to be settled.
-    #[inline]
-    fn run(&self, after: &mut After) -> Option<MutexGuard<'_, Inner>> {
-        if let Some(thread) = after.unpark.take() {
-            thread.unpark();
-        }
-        after.tell();
-        after.wakes.wake_all();
-        if let Some(at) = after.arm.take().and_then(|tick| tick.to_instant(self.epoch)) {
-            self.time.call_at(at, self.me.clone());
-        }
-        if let Some(rare) = &mut after.rare {
-            Self::run_errands(&mut rare.errands);
-            if !rare.refused.is_empty() {
-                return Some(self.tell_refused(&mut rare.refused));
-            }
-        }
-        if let Some(id) = after.start.take()
-            && let Err(error) = self.start_thread(id)
-        {
-            let mut guard = self.lock();
-            guard.thread_refused(id, error, after);
-            after.reap |= guard.threads == 0;
-            return Some(guard);
-        }
-        mem::take(&mut after.more).then(|| self.lock())
-    }
-
-    #[cold]
-    fn run_errands(errands: &mut Vec<Errand>) {
-        for errand in errands.drain(..) {
-            match errand {
-                Errand::TimeOut(job, error) => job.time_out(error),
-                Errand::Call(thread) => thread.unpark(),
-            }
-        }
-    }
-
-    /// Tells jobs that they were refused, and leaves what remains of them to a worker.
-    #[cold]
-    fn tell_refused(&self, refused: &mut Vec<Refusal>) -> MutexGuard<'_, Inner> {
-        let jobs: Vec<_> = refused.drain(..).map(Refusal::tell).collect();
-        let mut guard = self.lock();
-        guard.refusing -= jobs.len();
-        guard.remains.extend(jobs);
-        guard
-    }
-
     /// Ends a job that was refused, unless its watcher has.
     pub(crate) fn reap(&self, job: Arc<dyn Job>) {
         job.reap(self);
         drop(job);
         let mut after = After::default();
         let mut guard = self.lock();
-        guard.refusing -= 1;
+        guard.remains.one_ended();
         self.finish(guard, &mut after);
     }
 
@@ -816,14 +362,12 @@ impl Core {
     /// all, itself included when it comes here again.
     #[cold]
     fn reap_all(&self) {
-        if mem::replace(&mut self.lock().reaped, true) {
+        if !self.lock().remains.begin_to_reap() {
             return;
         }
         loop {
-            let mut inner = self.lock();
-            let job = inner.take_remains();
-            inner.reaped = job.is_some();
-            drop(inner);
+            // the lock is not to be held while the job ends
+            let job = self.lock().remains.take_to_reap();
             match job {
                 Some(job) => self.reap(job),
                 None => return,
@@ -844,18 +388,12 @@ impl Core {
         } else if let Some(group) = header.group() {
             guard.state.leave(group);
         }
-        guard.refusing -= usize::from(counted);
+        if counted {
+            guard.remains.one_ended();
+        }
         let operation = guard.take_operation(header, false);
         self.finish(guard, &mut after);
         drop(operation);
-    }
-
-    /// Does what [`turn_over`](Self::turn_over) collected, once the result is out.
-    #[inline]
-    pub(crate) fn settle(&self, after: &mut After) {
-        if let Some(guard) = self.run(after) {
-            self.finish(guard, after);
-        }
     }
 
     // ---- submission ----
@@ -939,6 +477,7 @@ impl Core {
     /// # Errors
     ///
     /// Why it has none, counted once.
+    #[inline]
     pub(crate) fn let_in(
         &self,
         request: &Request,
@@ -975,10 +514,10 @@ impl Core {
             (entry.map(|entry| Waiter::Job(entry.job)), true)
         };
         if found.is_some() {
-            inner.lanes[header.lane().0 as usize].counts.cancelled += 1;
+            inner.records.count_cancelled(header.lane());
             if let Some(group) = header.group() {
                 // its scope, or that of the whole pool, waits for its captures
-                inner.refusing += 1;
+                inner.remains.expect_one();
                 if !held {
                     inner.state.join(group);
                 }
@@ -1037,8 +576,7 @@ impl Core {
                 header.cancel.note();
             }
         }
-        let running = Running { job, started: now, waited, timed_out: false, counted };
-        inner.workers[worker].running.push(running);
+        inner.crew.begin(worker, Running::new(job, now, waited, counted));
     }
 
     /// The innermost closure on `worker` has ended: its diagnostics go.
@@ -1050,22 +588,16 @@ impl Core {
         ending: Ending,
         now: Tick,
     ) -> Option<Running> {
-        let running = inner.workers[worker].running.pop()?;
+        let running = inner.crew.end(worker)?;
         let header = running.job.header();
         let ran = now.since(running.started);
         match ending {
-            Ending::Withdrawn => inner.lanes[header.lane().0 as usize].counts.cancelled += 1,
+            Ending::Withdrawn => inner.records.count_cancelled(header.lane()),
             Ending::Expired => inner.state.count_refusal(header.lane(), Cause::Deadline),
             Ending::Finished | Ending::Panicked => {
-                let nanos = u64::try_from(ran.as_nanos()).unwrap_or(u64::MAX).min(1 << 30);
-                inner.mean_run = (inner.mean_run * 7 + nanos) / 8;
-                let (lane, flags, waited) = (header.lane().0, header.flags(), running.waited);
-                let panicked = ending == Ending::Panicked;
-                let notes = &mut inner.workers[worker].notes;
-                notes.push(Ended { lane, flags, panicked, waited, ran });
-                if notes.len() >= NOTES {
-                    inner.enter_notes(worker);
-                }
+                inner.crew.learn(ran);
+                let Inner { crew, records, .. } = inner;
+                records.note(crew.notes(worker), &running, ending == Ending::Panicked, ran);
             }
         }
         Some(running)
@@ -1073,45 +605,35 @@ impl Core {
 
     /// A worker is there, and is going to look. Called by its thread, once.
     pub(crate) fn arrive(&self, worker: usize, thread: Thread) {
-        let mut inner = self.lock();
-        inner.workers[worker].thread = Some(thread);
-        inner.workers[worker].notes.reserve_exact(NOTES);
-        inner.present += 1;
-        inner.starting -= 1;
-        inner.looking += 1;
-        inner.starved = false;
-        inner.peak_threads = inner.peak_threads.max(inner.present);
+        self.lock().crew.arrive(worker, thread);
     }
 
-    /// `worker` looks for something to do. With `promised`, it counts as one that will, else as detained. Who has just ended refused jobs
-    /// looks for a job first, others for refused jobs. Without either, it is parked from here on: its thread must park
-    /// until [`called`](Self::called) says for what it was called.
+    /// `worker` looks for something to do. With `promised`, it counts as one that will, else as detained. Who has just
+    /// ended refused jobs looks for a job first, others for refused jobs. Without either, it is parked from here on: its
+    /// thread must park until [`called`](Self::called) says for what it was called.
     pub(crate) fn look(&self, worker: usize, promised: bool, reaped: bool) -> Look {
         let now = self.now();
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        *if promised { &mut inner.looking } else { &mut inner.detained } -= 1;
-        let found = if inner.remains.is_empty() || reaped {
+        inner.crew.resume(promised);
+        let found = if !inner.remains.are_here() || reaped {
             self.take(inner, worker, now, &mut after)
         } else {
             None
         };
         let look = match found {
             Some((job, expired)) => Look::Job(job, expired),
-            None if let Some(job) = inner.take_remains() => {
-                inner.detained += 1;
+            None if let Some(job) = inner.remains.take() => {
+                inner.crew.pause(false);
                 Look::Reap(job)
             }
             None if inner.state.closed().is_some() || inner.has_surplus() => {
-                self.leave(inner, worker);
+                inner.crew.leave(worker);
                 Look::Leave
             }
             None => {
-                let place = &mut inner.workers[worker];
-                place.parked = true;
-                place.idle_since = now;
-                inner.idle.push(worker);
+                inner.crew.park(worker, now);
                 after.due_at(now.after(self.keep_alive));
                 Look::Park
             }
@@ -1122,19 +644,7 @@ impl Core {
 
     /// For what a parked worker was called, if it was.
     pub(crate) fn called(&self, worker: usize) -> Called {
-        let inner = self.lock();
-        let place = &inner.workers[worker];
-        match (place.parked, place.retired) {
-            (true, _) => Called::No,
-            (false, false) => Called::Look,
-            (false, true) => Called::Leave,
-        }
-    }
-
-    /// The thread may be given no more work; it has still to end.
-    fn leave(&self, inner: &mut Inner, worker: usize) {
-        inner.threads -= 1;
-        inner.workers[worker].retired = true;
+        self.lock().crew.called(worker)
     }
 
     /// The thread has done everything but return to the system.
@@ -1142,12 +652,8 @@ impl Core {
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        inner.enter_notes(worker);
-        let place = mem::replace(&mut inner.workers[worker], Worker::vacant());
-        debug_assert!(place.running.is_empty(), "a thread ended with a job on it");
-        inner.vacant.push(worker);
-        inner.alive -= 1;
-        inner.present -= 1;
+        let mut notes = inner.crew.gone(worker);
+        inner.records.enter(&mut notes);
         self.finish(guard, &mut after);
     }
 
@@ -1170,8 +676,8 @@ impl Core {
         let warn = ended.as_ref().and_then(|running| self.slow(running, ending, now));
         inner.state.release(&header.claim(), || now);
         let operation = inner.take_operation(header, ending.has_run());
-        after.more |= inner.state.has_settled() && inner.sort_settled(after);
-        let next = if warn.is_some() || !inner.remains.is_empty() {
+        inner.sort(after);
+        let next = if warn.is_some() || inner.remains.are_here() {
             None
         } else {
             self.take(inner, worker, now, after)
@@ -1179,11 +685,9 @@ impl Core {
         let promised = warn.is_none();
         if next.is_none() {
             // promised under this lock: a submit from here on wakes nobody, for this worker looks once more
-            *if promised { &mut inner.looking } else { &mut inner.detained } += 1;
+            inner.crew.pause(promised);
         }
-        inner.call_worker(self, after);
-        inner.arm(after);
-        inner.collect_told(after);
+        inner.hand_on(self, after);
         drop(guard);
         drop(operation);
         // before the result is out: who has it finds its scope without the job
@@ -1214,7 +718,6 @@ impl Core {
         let mut after = After::default();
         let mut guard = self.lock();
         guard.thread_refused(id, error, &mut after);
-        after.reap = guard.threads == 0;
         self.finish(guard, &mut after);
     }
 
@@ -1248,25 +751,19 @@ impl Core {
             inner.closed_error(job, closed)
         });
         // idle threads look once more, for what refused jobs left, and end
-        for id in mem::take(&mut inner.idle) {
-            let place = &mut inner.workers[id];
-            place.parked = false;
-            inner.looking += 1;
-            let thread = place.thread.clone();
-            after.rare().errands.extend(thread.map(Errand::Call));
-        }
+        inner.crew.rouse().into_iter().for_each(|thread| after.call(thread));
         self.finish(guard, &mut after);
     }
 
     /// Makes the pool's threads belong to a scope: closing it closes the pool, and it is not closed before they have ended.
     pub(crate) fn attach(&self, membership: Arc<Membership>) {
-        self.lock().attached = Some(Attached { membership, told: false, news: 0, pins: 0 });
+        self.lock().attached = Some(Attached::new(membership));
     }
 
     /// The scope that the pool is attached to closes it: it wants to be told that the pool is quiet, also when it was.
     pub(crate) fn close_for_scope(&self, leases_over: bool) {
         if let Some(attached) = &mut self.lock().attached {
-            attached.told = false;
+            attached.ask_again();
         }
         self.close_with(Closed::Scope, leases_over);
     }
@@ -1275,13 +772,10 @@ impl Core {
     /// quiet, and is told otherwise; nor is it told so before what is let in has shown itself.
     fn pin(&self) -> Pinned<'_> {
         let mut inner = self.lock();
-        let roused = inner.attached.as_mut().and_then(|attached| {
-            attached.pins += 1;
-            mem::take(&mut attached.told).then(|| attached.next_news())
-        });
+        let roused = inner.attached.as_mut().and_then(Attached::pin);
         drop(inner);
-        if let Some((membership, news)) = roused {
-            membership.busy(news);
+        if let Some(news) = roused {
+            news.tell();
         }
         Pinned(self)
     }
@@ -1297,6 +791,7 @@ impl Core {
     /// # Errors
     ///
     /// Why it may not begin, counted once.
+    #[inline]
     pub(crate) fn begin(
         &self,
         request: &mut Request,
@@ -1304,13 +799,6 @@ impl Core {
         name: &JobName,
     ) -> Result<Option<Operation>, Cause> {
         lease.map(|lease| engine::begin(self, request, lease, name.clone())).transpose()
-    }
-
-    fn retire(&self, inner: &mut Inner, id: usize, after: &mut After) {
-        let place = &mut inner.workers[id];
-        place.parked = false;
-        after.rare().errands.extend(place.thread.clone().map(Errand::Call));
-        self.leave(inner, id);
     }
 
     /// What an inline run needs: checks and a permit without waiting.
@@ -1362,7 +850,7 @@ impl Core {
             Some(Cause::Busy) => Err(SubmitError::Busy { lane: Arc::clone(self.lane_name(lane)) }),
             Some(cause) => Err(SubmitError::Refused(inner.state.acquire_error(&request, cause))),
             None => {
-                inner.lanes[lane.0 as usize].counts.inline += 1;
+                inner.records.count_inline(lane);
                 self.started(inner, worker, Arc::clone(job), now, true, now, &mut after);
                 request.group.into_iter().for_each(|group| inner.state.join(group));
                 Ok(Inline { extra: missing.claim(), joined: request.group })
@@ -1387,13 +875,13 @@ impl Core {
         let mut after = After::default();
         let mut guard = self.lock();
         let inner = &mut *guard;
-        if !(always || inner.starved) {
+        if !(always || inner.crew.is_starved()) {
             return None;
         }
         let at = inner.ready.iter().position(|entry| is_same(&entry.job, job))?;
         let Ready { job, since, .. } = inner.ready.remove(at)?;
         let extra = job.header().claim();
-        inner.lanes[extra.lane.0 as usize].counts.inline += 1;
+        inner.records.count_inline(extra.lane);
         self.started(inner, worker, job, since, true, now, &mut after);
         self.finish(guard, &mut after);
         // its permit is its member in the group
@@ -1443,13 +931,6 @@ pub(crate) enum Look {
     Leave,
 }
 
-/// What a parked worker was called for.
-pub(crate) enum Called {
-    No,
-    Look,
-    Leave,
-}
-
 /// How a job's end went.
 pub(crate) struct Turn {
     pub(crate) next: Option<(Arc<dyn Job>, bool)>,
@@ -1493,10 +974,11 @@ impl Engine for Core {
         let mut guard = self.lock();
         let inner = &mut *guard;
         let result = f(&mut inner.state);
-        while inner.has_surplus() && !inner.idle.is_empty() {
-            // after a resize; of those that idle, the one that has for longest
-            let id = inner.idle.remove(0);
-            self.retire(inner, id, &mut after);
+        // after a resize; of those that idle, the one that has for longest
+        while inner.has_surplus()
+            && let Some(thread) = inner.crew.retire()
+        {
+            after.call(thread);
         }
         self.finish(guard, &mut after);
         result
@@ -1536,7 +1018,7 @@ impl Engine for Core {
     fn cancel_group(&self, group: GroupId, leased: bool) -> u64 {
         let mut inner = self.lock();
         inner.state.ask_group(group);
-        let running = inner.workers.iter().flat_map(|worker| &worker.running);
+        let running = inner.crew.running();
         let asked = running.map(|running| &running.job).filter(|job| {
             let header = job.header();
             let is_in = header.group() == Some(group) && (leased || !header.is_leased());
@@ -1558,7 +1040,7 @@ impl Engine for Core {
                 job.header().tighten(deadline);
             }
         });
-        let running = inner.workers.iter().flat_map(|worker| &worker.running);
+        let running = inner.crew.running();
         let admitted = inner.ready.iter().map(|it| &it.job).chain(running.map(|it| &it.job));
         for job in admitted.filter(|job| job.header().group() == Some(group)) {
             job.header().tighten(deadline);
@@ -1579,19 +1061,6 @@ impl Engine for Core {
     }
 }
 
-impl Attached {
-    /// Whom to tell that the pool is quiet, if that was not told.
-    fn tell_quiet(&mut self) -> Option<(Arc<Membership>, u64)> {
-        let tell = self.pins == 0 && !mem::replace(&mut self.told, true);
-        tell.then(|| self.next_news())
-    }
-
-    fn next_news(&mut self) -> (Arc<Membership>, u64) {
-        self.news += 1;
-        (Arc::clone(&self.membership), self.news)
-    }
-}
-
 /// See [`Core::pin`].
 pub(crate) struct Pinned<'a>(&'a Core);
 
@@ -1599,7 +1068,7 @@ impl Drop for Pinned<'_> {
     fn drop(&mut self) {
         let mut inner = self.0.lock();
         if let Some(attached) = &mut inner.attached {
-            attached.pins -= 1;
+            attached.unpin();
             let mut after = After::of_observer(&inner);
             self.0.finish(inner, &mut after);
         }
@@ -1622,47 +1091,14 @@ impl OnTime for Core {
         let inner = &mut *guard;
         inner.alarm.came();
         inner.end_overdue(now, &mut after);
-        while let Some(&id) = inner.idle.first() {
-            let due = inner.workers[id].idle_since.after(self.keep_alive);
+        while let Some(since) = inner.crew.idle_since() {
+            let due = since.after(self.keep_alive);
             if due > now {
                 after.due_at(due);
                 break;
             }
-            inner.idle.remove(0);
-            self.retire(inner, id, &mut after);
+            inner.crew.retire().into_iter().for_each(|thread| after.call(thread));
         }
         self.finish(guard, &mut after);
-    }
-}
-
-impl LaneRecord {
-    fn enter(&mut self, ended: &Ended) {
-        use crate::cell::{ABANDONED, TIMED_OUT};
-        self.counts.started += 1;
-        self.waits.record(ended.waited);
-        if ended.flags & TIMED_OUT != 0 {
-            self.counts.timed_out += 1;
-        } else if ended.flags & ABANDONED != 0 {
-            self.counts.abandoned += 1;
-        }
-        if ended.panicked {
-            self.counts.panicked += 1;
-            self.panicked.record(ended.ran);
-        } else {
-            self.counts.finished += 1;
-            let claimed = ended.flags & (TIMED_OUT | ABANDONED) == 0;
-            if claimed { &mut self.finished } else { &mut self.unclaimed }.record(ended.ran);
-        }
-    }
-
-    pub(crate) fn copy(&self, name: &Arc<str>) -> LaneJobs {
-        LaneJobs {
-            name: Arc::clone(name),
-            counts: self.counts,
-            waits: self.waits.clone(),
-            finished: self.finished.clone(),
-            panicked: self.panicked.clone(),
-            unclaimed: self.unclaimed.clone(),
-        }
     }
 }

@@ -137,6 +137,7 @@ impl Options {
     }
 
     /// The earliest of its own deadline and its lease's.
+    #[inline]
     fn deadline(&self) -> Deadline {
         let lease = self.lease.as_ref().map_or(Deadline::never(), LeaseRef::deadline);
         self.deadline.earliest(lease)
@@ -327,8 +328,10 @@ impl JobBuilder<'_> {
         let _pinned = core
             .let_in(&request, *kind, lease.as_ref())
             .map_err(|cause| refused(&request, cause))?;
-        let operation = core
-            .begin(&mut request, lease.as_ref(), name)
+        let operation = lease
+            .as_ref()
+            .map(|lease| engine::begin(&**core, &mut request, lease, name.clone()))
+            .transpose()
             .map_err(|cause| refused(&request, cause))?;
         let error = State::try_acquire_error;
         let inner = engine::try_acquire_under(core, request, operation, error)?;
@@ -366,8 +369,10 @@ fn without_waiting(
     let core = acquire.engine();
     worker::current(core)?;
     let mut request = *acquire.request();
-    let (lease, name) = acquire.lease().map(|(lease, name)| (lease, name)).unzip();
-    let begun = name.map_or(Ok(None), |name| core.begin(&mut request, lease, name));
+    let begun = acquire
+        .lease()
+        .map(|(lease, name)| engine::begin(&**core, &mut request, lease, name.clone()))
+        .transpose();
     Some(match begun {
         Ok(operation) => engine::try_acquire_under(core, request, operation, State::acquire_error),
         Err(cause) => Err(core.with(|state| state.acquire_error(&request, cause))),

@@ -9,7 +9,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
-use tollgate_admission::engine::{Engine, Key, LeaseRef, Operation, Permit, Request};
+use tollgate_admission::engine::{self, Engine, Key, LeaseRef, Operation, Permit};
 
 /// How a job is going to get its permit.
 pub(crate) enum Way {
@@ -76,14 +76,18 @@ fn submit_in_turn<R>(
     lease: Option<&LeaseRef>,
 ) -> Result<Accepted, SubmitError> {
     let header = cell.header();
-    let mut request = header.request();
-    let refused = |request: &Request, cause| core.with(|state| state.acquire_error(request, cause));
-    let _pinned =
-        core.let_in(&request, header.kind, lease).map_err(|cause| refused(&request, cause))?;
-    let operation =
-        core.begin(&mut request, lease, &header.name).map_err(|cause| refused(&request, cause))?;
-    // a lease's deadline may have become earlier since the job was made
-    header.tighten(request.deadline);
+    let refused = |cause| core.with(|state| state.acquire_error(&header.request(), cause));
+    let _pinned = core.let_in(&header.request(), header.kind, lease).map_err(refused)?;
+    let operation = match lease {
+        None => None,
+        Some(lease) => {
+            let (mut request, name) = (header.request(), header.name.clone());
+            let operation = engine::begin(&**core, &mut request, lease, name).map_err(refused)?;
+            // the lease's deadline may have become earlier since the job was made
+            header.tighten(request.deadline);
+            Some(operation)
+        }
+    };
     match worker::current(core) {
         None => core.submit(Arc::clone(cell) as _, operation).map(Accepted::Pool),
         Some(id) => run_inline(core, cell, id, operation).map(|()| Accepted::Inline),

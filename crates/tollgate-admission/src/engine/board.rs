@@ -1,4 +1,8 @@
-//! Where the lanes stand: which of them goes next, and when one must be looked at because time is up.
+//! Where the lanes stand: which of them goes next, and who may be passed.
+//!
+//! A borrower may be passed by younger ones that need less. Each pass is counted, and a head that was passed `max_bypass`
+//! times is passed by no further borrower. Counting costs O(heads passed), which is bounded by `max_bypass` per waiter over
+//! its life.
 
 use super::heap::{Entry, Heap};
 
@@ -20,7 +24,7 @@ pub(super) enum Standing {
 pub(super) struct Row {
     pub(super) standing: Standing,
     /// A borrowing head that may not be passed any more.
-    pub(super) stuck: bool,
+    stuck: bool,
     /// When the head arrived.
     pub(super) arrival: u64,
     /// What it needs beyond what its own lane is kept.
@@ -30,10 +34,11 @@ pub(super) struct Row {
 impl Row {
     pub(super) const OUT: Row =
         Row { standing: Standing::Out, stuck: false, arrival: u64::MAX, need: u64::MAX };
-}
 
-/// "Never", for times.
-const NEVER: u64 = u64::MAX;
+    pub(super) fn new(standing: Standing, arrival: u64, need: u64) -> Self {
+        Row { standing, stuck: false, arrival, need }
+    }
+}
 
 /// Up to this many lanes, looking at all of them costs less than keeping heaps of them.
 const FEW: usize = 8;
@@ -44,11 +49,11 @@ const FEW: usize = 8;
 #[derive(Debug)]
 pub(super) struct Board {
     rows: Vec<Row>,
-    /// When each lane's head meets the lane's queue timeout; first come is first out, so heads are enough.
-    due: Vec<u64>,
-    /// At most the least of `due`: most heads leave long before their time, so it is not raised when one does, but when
-    /// it is reached.
-    next_due: u64,
+    /// How many younger borrowers have passed each lane's head.
+    passed: Vec<u32>,
+    max_bypass: u32,
+    /// Emptied at once; kept so that counting passes allocates nothing.
+    newly_stuck: Vec<usize>,
     many: Option<Box<Heaps>>,
 }
 
@@ -72,18 +77,32 @@ impl Heaps {
 }
 
 impl Board {
-    pub(super) fn new(lanes: usize) -> Self {
+    pub(super) fn new(lanes: usize, max_bypass: u32) -> Self {
         let many = (lanes > FEW).then(|| {
             let heap = || Heap::new(lanes);
             let (kept, reserved, borrowing) = (heap(), heap(), heap());
             Box::new(Heaps { kept, reserved, borrowing, stuck: heap() })
         });
-        Board { rows: vec![Row::OUT; lanes], due: vec![NEVER; lanes], next_due: NEVER, many }
+        let newly_stuck = Vec::with_capacity(lanes);
+        Board { rows: vec![Row::OUT; lanes], passed: vec![0; lanes], max_bypass, newly_stuck, many }
     }
 
-    /// O(log lanes).
+    /// The lane stands here now, with the head that it had. O(log lanes).
     #[inline]
-    pub(super) fn set(&mut self, lane: usize, row: Row) {
+    pub(super) fn set(&mut self, lane: usize, mut row: Row) {
+        row.stuck = row.standing == Standing::Borrowing && self.passed[lane] >= self.max_bypass;
+        self.put(lane, row);
+    }
+
+    /// The lane's head is another one than before, and was passed by nobody. What it needs is to be [set](Self::set).
+    #[inline]
+    pub(super) fn new_head(&mut self, lane: usize) {
+        self.passed[lane] = 0;
+    }
+
+    // always: on the path of whatever waits
+    #[inline(always)]
+    fn put(&mut self, lane: usize, row: Row) {
         let before = std::mem::replace(&mut self.rows[lane], row);
         if let Some(many) = &mut self.many
             && before != row
@@ -102,31 +121,6 @@ impl Board {
                 many.stuck.set(lane, row.stuck.then_some(entry));
             }
         }
-    }
-
-    /// O(1). `u64::MAX` is never.
-    #[inline]
-    pub(super) fn set_due(&mut self, lane: usize, due: u64) {
-        self.due[lane] = due;
-        self.next_due = self.next_due.min(due);
-    }
-
-    /// When this lane's head meets the lane's queue timeout; `u64::MAX` is never.
-    #[inline]
-    pub(super) fn due(&self, lane: usize) -> u64 {
-        self.due[lane]
-    }
-
-    /// No queue timeout is met before this; `u64::MAX` is never.
-    #[inline]
-    pub(super) fn next_due(&self) -> u64 {
-        self.next_due
-    }
-
-    /// Whoever has looked at every lane's [`due`](Self::due) says what the least of them is.
-    #[inline]
-    pub(super) fn set_next_due(&mut self, least: u64) {
-        self.next_due = least;
     }
 
     /// The lane that goes next, and where it stands: by standing, then by arrival, of those that need at most what a
@@ -160,34 +154,55 @@ impl Board {
         Some((lane, self.rows[lane]))
     }
 
+    /// Whether a borrower that arrived at `arrival` may go now; counts it against the heads it passes.
+    ///
+    /// Every older borrowing head is passed: whoever asks is the earliest that fits, or a newcomer.
+    #[inline]
+    pub(super) fn pass(&mut self, arrival: u64) -> bool {
+        if self.is_blocked(arrival) {
+            return false;
+        }
+        let Board { rows, passed, max_bypass, newly_stuck, many } = self;
+        for_each_borrowing_before(rows, many.as_deref(), arrival, |lane| {
+            passed[lane] += 1;
+            if passed[lane] == *max_bypass {
+                newly_stuck.push(lane);
+            }
+        });
+        while let Some(lane) = self.newly_stuck.pop() {
+            let row = self.rows[lane];
+            self.put(lane, Row { stuck: true, ..row });
+        }
+        true
+    }
+
     /// Whether a borrower that arrived at `arrival` would pass a head that may not be passed.
     #[inline]
-    pub(super) fn is_blocked(&self, arrival: u64) -> bool {
+    fn is_blocked(&self, arrival: u64) -> bool {
         match &self.many {
             None => self.rows.iter().any(|row| row.stuck && row.arrival < arrival),
             Some(many) => many.stuck.earliest() < arrival,
         }
     }
+}
 
-    /// Calls `visit` with every borrowing lane whose head arrived before `arrival`, in no order.
-    #[inline]
-    pub(super) fn for_each_borrowing_before(&self, arrival: u64, mut visit: impl FnMut(usize)) {
-        match &self.many {
-            None => {
-                for (lane, row) in self.rows.iter().enumerate() {
-                    if row.standing == Standing::Borrowing && row.arrival < arrival {
-                        visit(lane);
-                    }
+/// Calls `visit` with every borrowing lane whose head arrived before `arrival`, in no order.
+#[inline]
+fn for_each_borrowing_before(
+    rows: &[Row],
+    many: Option<&Heaps>,
+    arrival: u64,
+    mut visit: impl FnMut(usize),
+) {
+    match many {
+        None => {
+            for (lane, row) in rows.iter().enumerate() {
+                if row.standing == Standing::Borrowing && row.arrival < arrival {
+                    visit(lane);
                 }
             }
-            Some(many) => many.borrowing.for_each_before(arrival, visit),
         }
-    }
-
-    /// Marks a borrowing lane as one that may not be passed any more.
-    pub(super) fn set_stuck(&mut self, lane: usize) {
-        let row = self.rows[lane];
-        self.set(lane, Row { stuck: true, ..row });
+        Some(many) => many.borrowing.for_each_before(arrival, visit),
     }
 }
 
@@ -211,16 +226,16 @@ mod tests {
         fn few_and_many_lanes_give_the_same_answers(
             lanes in 1_usize..20,
             steps in proptest::collection::vec(
-                (0_usize..20, standing(), any::<bool>(), 0_u64..50, 0_u64..6, proptest::option::of(0_u64..9)),
+                (0_usize..20, standing(), any::<bool>(), 0_u64..50, 0_u64..6),
                 1..60,
             ),
             rooms in (0_u64..6, 0_u64..6, 0_u64..6),
             before in 0_u64..60,
         ) {
-            let mut flat = Board::new(lanes);
+            let mut flat = Board::new(lanes, u32::MAX);
             flat.many = None;
-            let mut tall = Board::new(FEW + 1 + lanes);
-            for (n, (lane, standing, stuck, arrival, need, due)) in steps.into_iter().enumerate() {
+            let mut tall = Board::new(FEW + 1 + lanes, u32::MAX);
+            for (n, (lane, standing, stuck, arrival, need)) in steps.into_iter().enumerate() {
                 let lane = lane % lanes;
                 let row = match standing {
                     Standing::Out => Row::OUT,
@@ -232,23 +247,20 @@ mod tests {
                         need,
                     },
                 };
-                // times are told apart likewise
-                let due = due.map_or(NEVER, |due| due * 100 + n as u64);
                 for board in [&mut flat, &mut tall] {
-                    board.set(lane, row);
-                    board.set_due(lane, due);
+                    board.put(lane, row);
                 }
             }
             prop_assert_eq!(
                 flat.next(rooms.0, rooms.1, rooms.2),
                 tall.next(rooms.0, rooms.1, rooms.2)
             );
-            prop_assert_eq!(flat.next_due(), tall.next_due());
-            prop_assert!((0..lanes).all(|lane| flat.next_due() <= flat.due(lane)));
             prop_assert_eq!(flat.is_blocked(before * 100), tall.is_blocked(before * 100));
             let (mut seen, mut also) = (Vec::new(), Vec::new());
-            flat.for_each_borrowing_before(before * 100, |lane| seen.push(lane));
-            tall.for_each_borrowing_before(before * 100, |lane| also.push(lane));
+            for (board, found) in [(&flat, &mut seen), (&tall, &mut also)] {
+                let many = board.many.as_deref();
+                for_each_borrowing_before(&board.rows, many, before * 100, |lane| found.push(lane));
+            }
             also.sort_unstable();
             prop_assert_eq!(seen, also);
         }

@@ -1,7 +1,7 @@
 //! Waiters and permits that belong together, and are told to end together: those of one scope.
 
 use super::slab::{GROUP, List, NIL};
-use super::state::Tick;
+use super::tick::Tick;
 use std::fmt;
 use std::num::NonZeroU32;
 use std::sync::Arc;

@@ -13,21 +13,26 @@
 
 mod alarm;
 mod board;
+mod cause;
+mod class;
+mod due;
 mod group;
 mod heap;
+mod room;
 mod shell;
 mod slab;
 mod state;
+mod tick;
 mod wake;
 
 pub use crate::budget::Change;
 pub use crate::scope::{Bound, LeaseRef, Member, Membership, Operation, Remaining};
 pub use crate::sync::{Mutex, MutexGuard};
 pub use alarm::Alarm;
+pub use cause::Cause;
 pub use group::{GroupId, GroupOwner, GroupStats, Told};
 pub use shell::{Acquire, Engine, Permit, Resizable, begin, try_acquire, try_acquire_under};
 pub use slab::Key;
-pub use state::{
-    Attempt, Cause, Claim, Entered, LaneId, Outcome, Request, Settled, State, Status, Tick,
-};
+pub use state::{Attempt, Claim, Entered, LaneId, Outcome, Request, Settled, State, Status};
+pub use tick::Tick;
 pub use wake::{WakeList, WakerSet, contain};

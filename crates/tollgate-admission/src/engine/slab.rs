@@ -1,7 +1,8 @@
 //! Where waiters live: slots with intrusive links, in chunks that never move.
 
 use super::group::GroupId;
-use super::state::{LaneId, Outcome, Tick};
+use super::state::{LaneId, Outcome};
+use super::tick::Tick;
 
 /// "No slot", for links.
 pub(super) const NIL: u32 = u32::MAX;

@@ -1,17 +1,22 @@
 //! The arithmetic of admission: no lock, no clock, no waker.
 //!
+//! The parts have their own: [`Room`] how much is free and for whom, [`Board`] which lane goes next and who may be
+//! passed, [`Due`] when somebody's time is up, [`Groups`] what ends together. What is here is what must change at once:
+//! lanes, their queues, and whoever moves from a queue to the settled.
+//!
 //! # Invariants
 //!
 //! They hold after every public call, whatever the order of calls:
 //!
-//! 1. `out` is the sum of what runs in the lanes; it exceeds the capacity only by the deficit that a shrink left.
+//! 1. What is out is the sum of what runs in the lanes; it exceeds the capacity only by the deficit that a shrink left.
 //! 2. What runs in a lane exceeds its limit only after a shrink.
 //! 3. No waiter that could be granted is left waiting: every call ends by settling whoever fits.
 //! 4. A waiter is in exactly one [`Place`]; only `Waiting` ones are linked into a lane's queue and counted as waiting.
-//! 5. `kept_idle` and `protected` are the sums over the lanes of what each withholds from others (see [`Lane`]).
+//! 5. What the room withholds is the sum over the lanes of what each withholds from others (see [`Withheld`]).
 //! 6. The board shows every lane as it stands (see [`Standing`]).
-//! 7. No queue timeout is met before the board's next one, which is "never" when nobody waits and later than the latest
-//!    reading once the due were settled: a moment that stayed in the past would have the timer call again and again.
+//! 7. No queue timeout is met before the next one that is due, which is "never" when nobody waits and later than the
+//!    latest reading once the due were settled: a moment that stayed in the past would have the timer call again and
+//!    again.
 //!
 //! # Who goes next
 //!
@@ -20,60 +25,20 @@
 //! *borrower*, and also leaves alone what is reserved for lanes whose own head fits inside their reservation. A head
 //! that straddles its reservation is a borrower: were it protected, two such heads could wait for each other for ever.
 //! Lanes within their reservation go first; then the earliest arrival that fits.
-//!
-//! A borrower may be passed by younger ones that need less. Each pass is counted, and a head that was passed
-//! `max_bypass` times is passed by no further borrower. Counting costs O(heads passed), which is bounded by `max_bypass`
-//! per waiter over its life.
 
 use super::board::{Board, Row, Standing};
+use super::cause::Cause;
+use super::class::Classes;
+use super::due::Due;
 use super::group::{Closing, Group, GroupId, GroupOwner, GroupStats, Groups, Told};
-use super::slab::{CLASS, GROUP, Key, Links, List, NIL, Place, QUEUE, Slab, Slot};
+use super::room::{Room, Withheld};
+use super::slab::{GROUP, Key, Links, List, NIL, Place, QUEUE, Slab, Slot};
+use super::tick::Tick;
 use crate::budget::config::{LaneConfig, effective_limits, validate};
-use crate::deadline::Deadline;
 use crate::error::{AcquireError, BuildError, Closed, TryAcquireError};
 use crate::stats::{BudgetStats, LaneStats, Refused};
-use std::cmp::Reverse;
-use std::collections::BinaryHeap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// A point in time: nanoseconds since an epoch that the owner of the state chose. Valid readings start at 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Tick(pub u64);
-
-impl Tick {
-    /// Before every reading of the clock: a deadline that has always passed.
-    pub const ZERO: Tick = Tick(0);
-    /// After every reading of the clock: a deadline that never passes.
-    pub const NEVER: Tick = Tick(u64::MAX);
-
-    /// `self + span`; what does not fit is [`Tick::NEVER`].
-    #[must_use]
-    pub fn after(self, span: Duration) -> Tick {
-        // in 64 bits throughout: this is on the path of every job
-        let seconds = span.as_secs().saturating_mul(1_000_000_000);
-        Tick(seconds.saturating_add(u64::from(span.subsec_nanos())).saturating_add(self.0))
-    }
-
-    /// When `deadline` passes, counted from `epoch`: what lies before it has passed at every valid reading.
-    #[must_use]
-    pub fn from_deadline(deadline: Deadline, epoch: Instant) -> Tick {
-        let Some(at) = deadline.instant() else { return Tick::NEVER };
-        at.checked_duration_since(epoch).map_or(Tick::ZERO, |span| Tick(1).after(span))
-    }
-
-    /// The instant that this is, counted from `epoch`; `None` for [`Tick::NEVER`] and for what an instant can't hold.
-    #[must_use]
-    pub fn to_instant(self, epoch: Instant) -> Option<Instant> {
-        if self == Tick::NEVER { None } else { epoch.checked_add(self.since(Tick(1))) }
-    }
-
-    /// Time from `earlier` to `self`; zero if `earlier` is later.
-    #[must_use]
-    pub fn since(self, earlier: Tick) -> Duration {
-        Duration::from_nanos(self.0.saturating_sub(earlier.0))
-    }
-}
+use std::time::Duration;
 
 /// Index of a lane in the order in which lanes were given at build.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -120,37 +85,6 @@ pub struct Claim {
     pub weight: u64,
     /// The group that it belongs to, if to any.
     pub group: Option<GroupId>,
-}
-
-/// Why an acquire was refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Cause {
-    /// As many were waiting as the lane allows.
-    QueueFull {
-        /// The bound that was met.
-        max_waiting: usize,
-    },
-    /// The deadline, or the lane's queue timeout, passed.
-    Deadline,
-    /// Nothing more is admitted.
-    Closed(Closed),
-    /// The weight can never be granted.
-    TooLarge {
-        /// The largest weight that could.
-        limit: u64,
-    },
-    /// A weight of zero.
-    ZeroWeight,
-    /// It would have had to wait, and was asked not to.
-    Busy,
-    /// It would have had to wait under a deadline, and there is no timer.
-    NoTimer,
-    /// The drain lease that it came with had expired.
-    LeaseExpired,
-    /// The drain lease that it came with allows no more operations.
-    LeaseExhausted,
-    /// It is long-running work, in a pool that others share.
-    LongRunning,
 }
 
 /// The fate of a waiter.
@@ -239,11 +173,7 @@ struct Lane {
     running: u64,
     waiting: usize,
     queue: List<QUEUE>,
-    /// Kept and not in use: withheld from every other lane. Part of `State::kept_idle`.
-    kept_idle: u64,
-    /// Withheld from borrowers: the unmet reservation when the head fits inside it, else `kept_idle`. Part of
-    /// `State::protected`.
-    protects: u64,
+    withheld: Withheld,
     peak: u64,
     admitted: u64,
     /// The largest weight that could ever be granted: the limit, and what others do not keep.
@@ -252,14 +182,12 @@ struct Lane {
     closed: Option<Closed>,
     /// Those of `waiting` that came under a lease: the bound is not for them.
     leased: usize,
-    /// How many younger borrowers have passed the head.
-    bypassed: u32,
     refused: Refused,
 }
 
 impl Lane {
     fn new(config: LaneConfig, ceiling: u64) -> Self {
-        let kept_idle = config.kept;
+        let withheld = Withheld { kept: config.kept, protected: config.kept };
         Lane {
             config,
             ceiling,
@@ -268,13 +196,17 @@ impl Lane {
             running: 0,
             waiting: 0,
             queue: List::new(),
-            kept_idle,
-            protects: kept_idle,
-            bypassed: 0,
+            withheld,
             peak: 0,
             admitted: 0,
             refused: Refused::default(),
         }
+    }
+
+    /// Whether it takes part, in a state that is closed as this.
+    #[inline]
+    fn is_open(&self, closed: Option<Closed>) -> bool {
+        self.closed.is_none() && matches!(closed, None | Some(Closed::Scope))
     }
 
     #[inline]
@@ -291,24 +223,13 @@ impl Lane {
     }
 }
 
-/// Those who wait and are of one class.
-#[derive(Clone, Copy, Debug)]
-struct Class {
-    waiting: usize,
-    queue: List<CLASS>,
-}
-
 /// A budget, its lanes and whoever waits, generic over what waits.
 ///
 /// Every method that takes `now` calls it at most once, and only when a deadline has to be compared or a waiter is
 /// queued. A reading that is earlier than a former one counts as the former one.
 #[derive(Debug)]
 pub struct State<W> {
-    capacity: u64,
-    out: u64,
-    kept_idle: u64,
-    protected: u64,
-    max_bypass: u32,
+    room: Room,
     closed: Option<Closed>,
     latest: Tick,
     arrivals: u64,
@@ -320,16 +241,11 @@ pub struct State<W> {
     /// Lanes that were closed while they had waiters.
     refusing: Vec<u32>,
     board: Board,
-    /// Emptied at once; kept so that counting passes allocates nothing.
-    newly_stuck: Vec<usize>,
-    /// Explicit deadlines. Entries of waiters that left are skipped, and swept once they outnumber the live ones.
-    deadlines: BinaryHeap<Reverse<(Tick, Key)>>,
-    /// Waiters with an explicit deadline.
-    with_deadline: usize,
+    due: Due,
     /// Closed as [`Closed::Scope`], to what comes under a lease too.
     leases_over: bool,
     groups: Groups,
-    classes: Vec<Class>,
+    classes: Classes,
     /// Groups that were closed while somebody waited in them.
     refusing_groups: Vec<GroupId>,
 }
@@ -344,13 +260,9 @@ impl<W> State<W> {
         validate(capacity, &lanes)?;
         let ceilings = effective_limits(capacity, &lanes);
         let count = lanes.len();
-        let kept_idle = lanes.iter().map(|lane| lane.kept).sum();
+        let kept = lanes.iter().map(|lane| lane.kept).sum();
         Ok(State {
-            capacity,
-            out: 0,
-            kept_idle,
-            protected: kept_idle,
-            max_bypass,
+            room: Room::new(capacity, kept),
             closed: None,
             latest: Tick::ZERO,
             arrivals: 0,
@@ -363,25 +275,23 @@ impl<W> State<W> {
             waiters: Slab::new(),
             settled: List::new(),
             refusing: Vec::new(),
-            board: Board::new(count),
-            newly_stuck: Vec::with_capacity(count),
-            deadlines: BinaryHeap::new(),
-            with_deadline: 0,
+            board: Board::new(count, max_bypass),
+            due: Due::new(count),
             leases_over: false,
             groups: Groups::default(),
-            classes: Vec::new(),
+            classes: Classes::default(),
             refusing_groups: Vec::new(),
         })
     }
 
     /// Permits that may be out at once.
     pub fn capacity(&self) -> u64 {
-        self.capacity
+        self.room.capacity()
     }
 
     /// Permits that are out, those handed to waiters that have not looked yet included.
     pub fn out(&self) -> u64 {
-        self.out
+        self.room.out()
     }
 
     /// The latest reading of the clock that it was given; [`Tick::ZERO`] before the first.
@@ -418,7 +328,7 @@ impl<W> State<W> {
 
     /// Closed, nobody waits and every permit is back. It stays so.
     pub fn is_drained(&self) -> bool {
-        self.closed.is_some() && self.out == 0 && self.waiting == 0
+        self.closed.is_some() && self.room.out() == 0 && self.waiting == 0
     }
 
     /// Whether a waiter under this request would need a timer to be told in time.
@@ -431,22 +341,12 @@ impl<W> State<W> {
     /// settles whose time is up, or finds that who had to leave then has left, and this moves on to a later moment.
     #[inline]
     pub fn next_deadline(&self) -> Tick {
-        let timeout = Tick(self.board.next_due());
-        match self.deadlines.peek() {
-            // the entry of one that left only makes this too early, as does the timeout of one: it costs an idle call
-            Some(&Reverse((deadline, _))) => timeout.min(deadline),
-            None => timeout,
-        }
-    }
-
-    #[inline]
-    fn is_timed(&self) -> bool {
-        self.with_deadline > 0 || self.board.next_due() != u64::MAX
+        self.due.next()
     }
 
     #[inline]
     fn is_open(&self, index: usize) -> bool {
-        self.lanes[index].closed.is_none() && matches!(self.closed, None | Some(Closed::Scope))
+        self.lanes[index].is_open(self.closed)
     }
 
     fn read(&mut self, now: impl FnOnce() -> Tick) -> Tick {
@@ -481,25 +381,13 @@ impl<W> State<W> {
         leased && !self.leases_over
     }
 
-    /// Idle capacity that a borrower may take, apart from what its own lane is kept.
-    #[inline]
-    fn slack(&self) -> u64 {
-        self.capacity.saturating_sub(self.out).saturating_sub(self.protected)
-    }
-
-    /// Idle capacity that a lane within its reservation may take, apart from what its own lane is kept.
-    #[inline]
-    fn unkept(&self) -> u64 {
-        self.capacity.saturating_sub(self.out).saturating_sub(self.kept_idle)
-    }
-
     /// Takes a permit if that is possible without waiting and without passing a waiter of the lane.
     ///
     /// O(log lanes); O(1) when nobody waits.
     #[inline]
     pub fn try_acquire(&mut self, request: &Request, now: impl FnOnce() -> Tick) -> Attempt {
         let deadline = self.deadline_of(request);
-        if deadline != Tick::NEVER || self.is_timed() {
+        if deadline != Tick::NEVER || self.due.is_any() {
             let now = self.read(now);
             self.settle_due(now);
         }
@@ -527,10 +415,11 @@ impl<W> State<W> {
             }
             let fits = match lane.standing_of(weight) {
                 Standing::Out => false,
-                Standing::Kept => weight <= self.capacity.saturating_sub(self.out),
-                Standing::Reserved => weight - lane.kept_idle <= self.unkept(),
+                Standing::Kept => weight <= self.room.free(),
+                Standing::Reserved => weight - lane.withheld.kept <= self.room.unkept(),
                 Standing::Borrowing => {
-                    weight - lane.kept_idle <= self.slack() && self.pass(self.arrivals)
+                    weight - lane.withheld.kept <= self.room.slack()
+                        && self.board.pass(self.arrivals)
                 }
             };
             if !fits {
@@ -602,10 +491,7 @@ impl<W> State<W> {
         lane.leased += usize::from(request.leased);
         self.waiting += 1;
         let key = self.waiters.key(slot);
-        if deadline != Tick::NEVER {
-            self.with_deadline += 1;
-            self.deadlines.push(Reverse((deadline, key)));
-        }
+        self.due.add(deadline, key);
         self.link(slot, request);
         if was_empty {
             self.new_head(index);
@@ -621,7 +507,7 @@ impl<W> State<W> {
         let Claim { lane, weight, group } = *claim;
         let index = lane.0 as usize;
         debug_assert!(weight <= self.lanes[index].running, "a permit came back twice");
-        self.out -= weight;
+        self.room.give_back(weight);
         self.lanes[index].running -= weight;
         if let Some(group) = group {
             self.groups.give_back(group, weight);
@@ -788,7 +674,7 @@ impl<W> State<W> {
         let now = self.read(now);
         // whose time is up leaves as such, not as too large
         self.settle_due(now);
-        self.capacity = capacity;
+        self.room.resize(capacity);
         for (lane, config) in self.lanes.iter_mut().zip(lanes) {
             lane.config = config;
         }
@@ -842,15 +728,14 @@ impl<W> State<W> {
                 let slot = &mut self.waiters[next];
                 next = after;
                 if deadline < slot.deadline {
-                    self.with_deadline += usize::from(slot.deadline == Tick::NEVER);
+                    self.due.tighten(slot.deadline, deadline, key);
                     slot.deadline = deadline;
-                    // the former entry is skipped when its time comes
-                    self.deadlines.push(Reverse((deadline, key)));
                     slot.waiter.as_ref().map(&mut tell);
                 }
             }
         }
-        self.sweep_deadlines();
+        let waiters = &self.waiters;
+        self.due.sweep(|deadline, key| has_deadline(waiters, deadline, key));
     }
 
     /// What runs in the group was asked to stop, and what starts in it is to be.
@@ -922,21 +807,13 @@ impl<W> State<W> {
             group.waiting += 1;
             group.queues[usize::from(request.leased)].push(&mut self.waiters, index);
         }
-        let class = usize::from(request.class);
-        if class >= self.classes.len() {
-            self.classes.resize(class + 1, Class { waiting: 0, queue: List::new() });
-        }
-        let class = &mut self.classes[class];
-        class.waiting += 1;
-        class.queue.push(&mut self.waiters, index);
+        self.classes.push(&mut self.waiters, request.class, index);
     }
 
     #[inline]
     fn unlink(&mut self, index: u32) {
         let Slot { group, class, leased, .. } = self.waiters[index];
-        let class = &mut self.classes[usize::from(class)];
-        class.waiting -= 1;
-        class.queue.unlink(&mut self.waiters, index);
+        self.classes.remove(&mut self.waiters, class, index);
         if let Some(group) = group {
             let waiters = &mut self.waiters;
             self.groups.change(group, |group| {
@@ -948,10 +825,7 @@ impl<W> State<W> {
 
     /// How many wait under each class, and since when the first of them does. O(classes).
     pub fn classes(&self) -> impl Iterator<Item = (usize, Option<Tick>)> {
-        self.classes.iter().map(|class| {
-            let head = class.queue.head;
-            (class.waiting, (head != NIL).then(|| self.waiters[head].since))
-        })
+        self.classes.iter(&self.waiters)
     }
 
     /// The configurations of all lanes, to change some and give them to [`resize`](Self::resize).
@@ -974,41 +848,12 @@ impl<W> State<W> {
 
     /// The public error for a refusal of an acquire.
     pub fn acquire_error(&self, request: &Request, cause: Cause) -> AcquireError {
-        let lane = Arc::clone(&self.config(request.lane).name);
-        match cause {
-            Cause::QueueFull { max_waiting } => AcquireError::QueueFull { lane, max_waiting },
-            Cause::Deadline => AcquireError::Deadline { lane },
-            Cause::Closed(what) => AcquireError::Closed { lane, what },
-            Cause::TooLarge { limit } => {
-                AcquireError::TooLarge { lane, weight: request.weight, limit }
-            }
-            Cause::ZeroWeight => AcquireError::ZeroWeight { lane },
-            // an acquire waits; if its owner says it may not, the queue has no room for it
-            Cause::Busy => AcquireError::Busy { lane },
-            Cause::NoTimer => AcquireError::NoTimer { lane },
-            Cause::LeaseExpired => AcquireError::LeaseExpired { lane },
-            Cause::LeaseExhausted => AcquireError::LeaseExhausted { lane },
-            Cause::LongRunning => AcquireError::LongRunning { lane },
-        }
+        cause.acquire_error(Arc::clone(&self.config(request.lane).name), request.weight)
     }
 
     /// The public error for an attempt that was refused, or would have had to wait.
     pub fn try_acquire_error(&self, request: &Request, cause: Cause) -> TryAcquireError {
-        let lane = Arc::clone(&self.config(request.lane).name);
-        match cause {
-            Cause::Closed(what) => TryAcquireError::Closed { lane, what },
-            Cause::TooLarge { limit } => {
-                TryAcquireError::TooLarge { lane, weight: request.weight, limit }
-            }
-            Cause::ZeroWeight => TryAcquireError::ZeroWeight { lane },
-            Cause::Deadline => TryAcquireError::Deadline { lane },
-            Cause::LeaseExpired => TryAcquireError::LeaseExpired { lane },
-            Cause::LeaseExhausted => TryAcquireError::LeaseExhausted { lane },
-            Cause::LongRunning => TryAcquireError::LongRunning { lane },
-            Cause::QueueFull { .. } | Cause::Busy | Cause::NoTimer => {
-                TryAcquireError::Busy { lane }
-            }
-        }
+        cause.try_acquire_error(Arc::clone(&self.config(request.lane).name), request.weight)
     }
 
     /// One consistent copy of every figure.
@@ -1017,9 +862,9 @@ impl<W> State<W> {
     pub fn stats(&mut self, now: Tick) -> BudgetStats {
         self.advance(now);
         BudgetStats {
-            capacity: self.capacity,
-            available: self.capacity.saturating_sub(self.out),
-            deficit: self.out.saturating_sub(self.capacity),
+            capacity: self.room.capacity(),
+            available: self.room.free(),
+            deficit: self.room.deficit(),
             closed: self.closed,
             lanes: self.lanes.iter().map(|lane| self.lane_stats(lane)).collect(),
         }
@@ -1055,7 +900,7 @@ impl<W> State<W> {
 
     #[inline]
     fn take(&mut self, index: usize, weight: u64) {
-        self.out += weight;
+        self.room.take(weight);
         let lane = &mut self.lanes[index];
         lane.running += weight;
         lane.peak = lane.peak.max(lane.running);
@@ -1074,7 +919,7 @@ impl<W> State<W> {
 
     /// The lane's head is another one than before.
     fn new_head(&mut self, index: usize) {
-        self.lanes[index].bypassed = 0;
+        self.board.new_head(index);
         self.refresh(index);
         self.refresh_timeout(index);
     }
@@ -1083,29 +928,25 @@ impl<W> State<W> {
     fn refresh(&mut self, index: usize) {
         let lane = &self.lanes[index];
         let open = self.is_open(index);
-        let kept_idle = if open { lane.config.kept.saturating_sub(lane.running) } else { 0 };
-        let (mut row, mut protects) = (Row::OUT, kept_idle);
+        let kept = if open { lane.config.kept.saturating_sub(lane.running) } else { 0 };
+        let (mut row, mut protected) = (Row::OUT, kept);
         if open && !lane.queue.is_empty() {
             let head = &self.waiters[lane.queue.head];
             let standing = lane.standing_of(head.weight);
             let need = match standing {
                 Standing::Out | Standing::Kept => head.weight,
-                Standing::Reserved | Standing::Borrowing => head.weight - kept_idle,
+                Standing::Reserved | Standing::Borrowing => head.weight - kept,
             };
             if matches!(standing, Standing::Kept | Standing::Reserved) {
-                protects = lane.config.reserved - lane.running;
+                protected = lane.config.reserved - lane.running;
             }
-            let stuck = standing == Standing::Borrowing && lane.bypassed >= self.max_bypass;
             if standing != Standing::Out {
-                row = Row { standing, stuck, arrival: head.arrival, need };
+                row = Row::new(standing, head.arrival, need);
             }
         }
-        // wrapping: half-way through a resize the sums may pass u64::MAX, at its end they are at most the capacity
-        self.kept_idle = self.kept_idle.wrapping_sub(lane.kept_idle).wrapping_add(kept_idle);
-        self.protected = self.protected.wrapping_sub(lane.protects).wrapping_add(protects);
-        let lane = &mut self.lanes[index];
-        lane.kept_idle = kept_idle;
-        lane.protects = protects;
+        let withheld = Withheld { kept, protected };
+        self.room.withhold(lane.withheld, withheld);
+        self.lanes[index].withheld = withheld;
         self.board.set(index, row);
     }
 
@@ -1118,29 +959,7 @@ impl<W> State<W> {
             }
             _ => Tick::NEVER,
         };
-        self.board.set_due(index, due.0);
-    }
-
-    /// Whether a borrower that arrived at `arrival` may go now; counts it against the heads it passes.
-    ///
-    /// Every older borrowing head is passed: whoever asks is the earliest that fits, or a newcomer.
-    #[inline]
-    fn pass(&mut self, arrival: u64) -> bool {
-        if self.board.is_blocked(arrival) {
-            return false;
-        }
-        let State { board, lanes, max_bypass, newly_stuck, .. } = self;
-        board.for_each_borrowing_before(arrival, |index| {
-            let lane = &mut lanes[index];
-            lane.bypassed += 1;
-            if lane.bypassed == *max_bypass {
-                newly_stuck.push(index);
-            }
-        });
-        for index in self.newly_stuck.drain(..) {
-            self.board.set_stuck(index);
-        }
-        true
+        self.due.set_timeout(index, due);
     }
 
     #[inline]
@@ -1148,7 +967,7 @@ impl<W> State<W> {
         if self.waiting == 0 {
             return;
         }
-        if self.is_timed() {
+        if self.due.is_any() {
             let now = self.read(now);
             self.settle_due(now);
         } else {
@@ -1161,7 +980,7 @@ impl<W> State<W> {
         if self.waiting == 0 {
             return;
         }
-        if self.board.next_due() <= now.0 {
+        if self.due.may_time_out(now) {
             self.settle_timeouts(now);
         }
         while let Some(index) = self.pop_due(now) {
@@ -1170,39 +989,33 @@ impl<W> State<W> {
         self.settle_fitting();
     }
 
-    /// Refuses whoever met a queue timeout. O(lanes), once per moment that the board named: heads that leave in time
+    /// Refuses whoever met a queue timeout. O(lanes), once per moment that was the next one: heads that leave in time
     /// never raise that moment, so it is reached at most about once per queue timeout.
     #[cold]
     fn settle_timeouts(&mut self, now: Tick) {
-        let mut least = Tick::NEVER.0;
+        let mut least = Tick::NEVER;
         for lane in 0..self.lanes.len() {
-            let mut due = self.board.due(lane);
+            let mut due = self.due.timeout(lane);
             // a clock may show "never", at which nobody's time is up
-            while due <= now.0 && due != Tick::NEVER.0 {
+            while due <= now && due != Tick::NEVER {
                 self.settle(self.lanes[lane].queue.head, Outcome::Refused(Cause::Deadline));
-                due = self.board.due(lane);
+                due = self.due.timeout(lane);
             }
             least = least.min(due);
         }
-        self.board.set_next_due(least);
+        self.due.raise_timeouts(least);
     }
 
     #[inline]
     fn pop_due(&mut self, now: Tick) -> Option<u32> {
-        while let Some(&Reverse((deadline, key))) = self.deadlines.peek() {
-            // who is refused as closed, and only has not been told, is not refused as late
-            let live = self.waiters.get(key).is_some_and(|slot| {
-                slot.place == Place::Waiting && self.is_open(slot.lane as usize)
-            });
-            if live && deadline > now {
-                return None;
-            }
-            self.deadlines.pop();
-            if live {
-                return Some(key.index);
-            }
-        }
-        None
+        let State { due, waiters, lanes, closed, .. } = self;
+        // who is refused as closed, and only has not been told, is not refused as late
+        let key = due.pop(now, |key| {
+            waiters.get(key).is_some_and(|slot| {
+                slot.place == Place::Waiting && lanes[slot.lane as usize].is_open(*closed)
+            })
+        })?;
+        Some(key.index)
     }
 
     fn settle_fitting(&mut self) {
@@ -1229,12 +1042,12 @@ impl<W> State<W> {
 
     #[inline]
     fn next_lane(&mut self) -> Option<usize> {
-        let room = self.capacity.saturating_sub(self.out);
-        if room == 0 {
+        let free = self.room.free();
+        if free == 0 {
             return None;
         }
-        let (lane, row) = self.board.next(room, self.unkept(), self.slack())?;
-        (row.standing != Standing::Borrowing || self.pass(row.arrival)).then_some(lane)
+        let (lane, row) = self.board.next(free, self.room.unkept(), self.room.slack())?;
+        (row.standing != Standing::Borrowing || self.board.pass(row.arrival)).then_some(lane)
     }
 
     /// Moves a waiter from its queue to the settled.
@@ -1264,7 +1077,7 @@ impl<W> State<W> {
     /// Like `take`, but leaves the refresh to the change of head that follows.
     #[inline]
     fn take_for_head(&mut self, index: usize, weight: u64) {
-        self.out += weight;
+        self.room.take(weight);
         let lane = &mut self.lanes[index];
         lane.running += weight;
         lane.peak = lane.peak.max(lane.running);
@@ -1275,10 +1088,8 @@ impl<W> State<W> {
     fn unqueue(&mut self, index: u32) {
         let Slot { leased, deadline, .. } = self.waiters[index];
         let lane_index = self.waiters[index].lane as usize;
-        if deadline != Tick::NEVER {
-            self.with_deadline -= 1;
-            self.sweep_deadlines();
-        }
+        let waiters = &self.waiters;
+        self.due.remove(deadline, |deadline, key| has_deadline(waiters, deadline, key));
         let lane = &mut self.lanes[lane_index];
         let was_head = lane.queue.head == index;
         lane.queue.unlink(&mut self.waiters, index);
@@ -1291,23 +1102,7 @@ impl<W> State<W> {
         }
         if self.waiting == 0 {
             // nobody comes by to raise it when it is reached
-            self.board.set_next_due(Tick::NEVER.0);
-        }
-    }
-
-    fn sweep_deadlines(&mut self) {
-        /// Below this a sweep is not worth its call.
-        const FEW: usize = 64;
-        if self.with_deadline == 0 {
-            // few are left, or they would have been swept before
-            self.deadlines.clear();
-        } else if self.deadlines.len() > 2 * self.with_deadline + FEW {
-            let waiters = &self.waiters;
-            self.deadlines.retain(|Reverse((deadline, key))| {
-                waiters
-                    .get(*key)
-                    .is_some_and(|slot| slot.place == Place::Waiting && slot.deadline == *deadline)
-            });
+            self.due.raise_timeouts(Tick::NEVER);
         }
     }
 
@@ -1378,7 +1173,8 @@ impl<W> State<W> {
                 config.kept = 0;
             }
         }
-        for (lane, ceiling) in self.lanes.iter_mut().zip(effective_limits(self.capacity, &configs))
+        for (lane, ceiling) in
+            self.lanes.iter_mut().zip(effective_limits(self.room.capacity(), &configs))
         {
             lane.ceiling = ceiling;
         }
@@ -1399,4 +1195,10 @@ impl<W> State<W> {
             index = next;
         }
     }
+}
+
+/// Whether the waiter under `key` is there, and its deadline is this one.
+fn has_deadline<W>(waiters: &Slab<W>, deadline: Tick, key: Key) -> bool {
+    let slot = waiters.get(key);
+    slot.is_some_and(|slot| slot.place == Place::Waiting && slot.deadline == deadline)
 }

@@ -128,7 +128,8 @@ impl Inner {
     }
 
     /// The last thing under the lock.
-    #[inline]
+    // always, here and below: on the path of every job, twice
+    #[inline(always)]
     pub(super) fn hand_on(&mut self, core: &Core, after: &mut After) {
         self.call_worker(core, after);
         self.arm(after);
@@ -136,7 +137,7 @@ impl Inner {
     }
 
     /// Restores the invariant that no ready job is forgotten.
-    #[inline]
+    #[inline(always)]
     fn call_worker(&mut self, core: &Core, after: &mut After) {
         core.ready_hint.store(self.ready.len(), Ordering::Relaxed);
         // one call per hold of the lock: whoever is called calls the next

@@ -43,11 +43,11 @@ use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
 use std::time::{Duration, Instant};
 use tollgate_admission::engine::{
-    self, Alarm, Attempt, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef,
-    Membership, Operation, Outcome, Request, State, Status, Tick, WakeList, WakerSet,
+    Alarm, Attempt, Cause, Claim, Engine, Entered, GroupId, Key, LaneId, LeaseRef, Membership,
+    Operation, Outcome, Request, State, Status, Tick, WakeList, WakerSet,
 };
 use tollgate_admission::time::OnTime;
-use tollgate_admission::{Closed, Deadline, JobId, JobInfo, JobKind, JobName, NoTimer, TimeSource};
+use tollgate_admission::{Closed, Deadline, JobId, JobInfo, JobKind, NoTimer, TimeSource};
 
 /// What waits for a permit of a pool.
 pub(crate) enum Waiter {
@@ -784,21 +784,6 @@ impl Core {
     fn ended_without(&self, lease: &LeaseRef) -> bool {
         let foreign = self.whole.get().is_some_and(|whole| !lease.scope().is_within(&whole.scope));
         foreign && self.lock().state.closed() == Some(Closed::Scope)
-    }
-
-    /// Begins the operation that a request is, if it comes under a lease.
-    ///
-    /// # Errors
-    ///
-    /// Why it may not begin, counted once.
-    #[inline]
-    pub(crate) fn begin(
-        &self,
-        request: &mut Request,
-        lease: Option<&LeaseRef>,
-        name: &JobName,
-    ) -> Result<Option<Operation>, Cause> {
-        lease.map(|lease| engine::begin(self, request, lease, name.clone())).transpose()
     }
 
     /// What an inline run needs: checks and a permit without waiting.

@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 use tollgate_blocking::admission::time::OnTime;
 use tollgate_blocking::admission::{NoTimer, TimeSource};
 use tollgate_blocking::{
-    AcquireError, BlockingPool, Deadline, LanePolicy, RunError, Scope, SubmitError,
+    AcquireError, BlockingPool, BlockingPoolBuilder, Deadline, Executor, LanePolicy, RunError,
+    Scope, SubmitError,
 };
 
 /// Time that passes when a test says so; the calls that were asked for are then made by the test's thread.
@@ -63,14 +64,23 @@ fn model(f: impl Fn() + Send + Sync + 'static) {
     builder.check(f);
 }
 
-fn pool(capacity: u64, max_waiting: usize) -> BlockingPool {
-    BlockingPool::builder()
-        .capacity(capacity)
-        .lane(LanePolicy::new("lane").max_waiting(max_waiting))
-        .keep_alive(Duration::MAX)
-        .time(Scripted::new())
-        .build()
-        .unwrap()
+fn lane(max_waiting: usize) -> LanePolicy {
+    LanePolicy::new("lane").max_waiting(max_waiting)
+}
+
+/// A pool of one lane, whose threads stay.
+fn builder(capacity: u64, lane: LanePolicy, time: Arc<Scripted>) -> BlockingPoolBuilder {
+    BlockingPool::builder().capacity(capacity).lane(lane).keep_alive(Duration::MAX).time(time)
+}
+
+fn build(builder: BlockingPoolBuilder) -> (BlockingPool, Executor) {
+    let pool = builder.build().unwrap();
+    let lane = pool.executor("lane").unwrap();
+    (pool, lane)
+}
+
+fn pool(capacity: u64, max_waiting: usize) -> (BlockingPool, Executor) {
+    build(builder(capacity, lane(max_waiting), Scripted::new()))
 }
 
 /// Counts its drop.
@@ -97,8 +107,7 @@ fn shut_down(pool: &BlockingPool) {
 #[test]
 fn a_job_submitted_while_the_worker_goes_idle_runs() {
     model(|| {
-        let pool = pool(1, 1);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(1, 1);
         assert_eq!(lane.submit(|| 1).unwrap().join().unwrap(), 1);
         // the result is out before the worker has looked again
         assert_eq!(lane.submit(|| 2).unwrap().join().unwrap(), 2);
@@ -110,8 +119,7 @@ fn a_job_submitted_while_the_worker_goes_idle_runs() {
 #[test]
 fn jobs_submitted_from_two_threads_all_run() {
     model(|| {
-        let pool = pool(2, 0);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(2, 0);
         let other = {
             let lane = lane.clone();
             thread::spawn(move || lane.submit(|| 1).unwrap().join().unwrap())
@@ -127,8 +135,7 @@ fn jobs_submitted_from_two_threads_all_run() {
 #[test]
 fn a_job_that_waits_for_a_permit_runs_when_the_permit_returns() {
     model(|| {
-        let pool = pool(1, 1);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(1, 1);
         let permit = lane.try_acquire().unwrap();
         let ticket = lane.submit(|| 1).unwrap();
         let returner = thread::spawn(move || drop(permit));
@@ -143,8 +150,7 @@ fn a_job_that_waits_for_a_permit_runs_when_the_permit_returns() {
 fn dropping_a_run_while_its_result_is_delivered_loses_nothing() {
     model(|| {
         let drops = Arc::new(AtomicUsize::new(0));
-        let pool = pool(1, 0);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(1, 0);
         let (captured, returned) = (Counted(Arc::clone(&drops)), Counted(Arc::clone(&drops)));
         let mut run = lane.run(move || {
             drop(captured);
@@ -163,8 +169,7 @@ fn dropping_a_run_while_its_result_is_delivered_loses_nothing() {
 fn cancelling_while_the_worker_starts_the_job_resolves_the_ticket() {
     model(|| {
         let drops = Arc::new(AtomicUsize::new(0));
-        let pool = pool(1, 0);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(1, 0);
         let captured = Counted(Arc::clone(&drops));
         let ticket = lane
             .submit(move || {
@@ -187,8 +192,7 @@ fn cancelling_while_the_worker_starts_the_job_resolves_the_ticket() {
 #[test]
 fn a_job_submitted_while_the_pool_closes_runs_or_is_refused() {
     model(|| {
-        let pool = pool(1, 1);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(1, 1);
         let closer = {
             let pool = pool.clone();
             thread::spawn(move || pool.close())
@@ -210,8 +214,7 @@ fn a_job_submitted_while_the_pool_closes_runs_or_is_refused() {
 #[test]
 fn dropping_a_queued_run_while_its_permit_arrives_loses_no_permit() {
     model(|| {
-        let pool = pool(1, 1);
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = pool(1, 1);
         let permit = lane.try_acquire().unwrap();
         let mut run = lane.run(|| 1);
         assert!(poll_once(&mut run).is_pending());
@@ -229,14 +232,9 @@ fn dropping_a_queued_run_while_its_permit_arrives_loses_no_permit() {
 fn a_task_timeout_that_meets_the_end_of_its_job_tells_one_story() {
     model(|| {
         let time = Scripted::new();
-        let pool = BlockingPool::builder()
-            .capacity(1)
-            .lane(LanePolicy::new("lane").max_waiting(0).task_timeout(Duration::from_secs(1)))
-            .keep_alive(Duration::MAX)
-            .time(time.clone())
-            .build()
-            .unwrap();
-        let ticket = pool.executor("lane").unwrap().submit(|| 1).unwrap();
+        let policy = lane(0).task_timeout(Duration::from_secs(1));
+        let (pool, lane) = build(builder(1, policy, time.clone()));
+        let ticket = lane.submit(|| 1).unwrap();
         time.pass(2);
         match ticket.join() {
             // the last: the worker had the job, and had not started it
@@ -255,14 +253,8 @@ fn a_task_timeout_that_meets_the_end_of_its_job_tells_one_story() {
 fn a_deadline_that_meets_the_hand_off_refuses_or_runs() {
     model(|| {
         let time = Scripted::new();
-        let pool = BlockingPool::builder()
-            .capacity(1)
-            .lane(LanePolicy::new("lane").max_waiting(1).queue_timeout(Duration::from_secs(1)))
-            .keep_alive(Duration::MAX)
-            .time(time.clone())
-            .build()
-            .unwrap();
-        let lane = pool.executor("lane").unwrap();
+        let policy = lane(1).queue_timeout(Duration::from_secs(1));
+        let (pool, lane) = build(builder(1, policy, time.clone()));
         let drops = Arc::new(AtomicUsize::new(0));
         let captured = Counted(Arc::clone(&drops));
         let permit = lane.try_acquire().unwrap();
@@ -293,8 +285,8 @@ fn end(scope: &Scope) {
 #[test]
 fn a_job_submitted_while_its_scope_closes_runs_before_the_scope_is_closed_or_is_refused() {
     model(|| {
-        let (pool, scope) = (pool(1, 1), scope());
-        let lane = pool.executor("lane").unwrap().scoped(&scope);
+        let ((pool, lane), scope) = (pool(1, 1), scope());
+        let lane = lane.scoped(&scope);
         let ran = Arc::new(AtomicUsize::new(0));
         let submitter = {
             let ran = Arc::clone(&ran);
@@ -320,15 +312,7 @@ fn a_job_submitted_while_its_scope_closes_runs_before_the_scope_is_closed_or_is_
 fn an_attached_pool_that_is_used_under_a_lease_while_it_drains_is_waited_for() {
     model(|| {
         let scope = scope();
-        let pool = BlockingPool::builder()
-            .capacity(1)
-            .lane(LanePolicy::new("lane").max_waiting(0))
-            .keep_alive(Duration::MAX)
-            .time(Scripted::new())
-            .scope(&scope)
-            .build()
-            .unwrap();
-        let lane = pool.executor("lane").unwrap();
+        let (pool, lane) = build(builder(1, lane(0), Scripted::new()).scope(&scope));
         let lease = scope.drain_lease(1, Deadline::never()).unwrap();
         let flusher = thread::spawn(move || {
             let flush = lane.job("flush").lease(&lease).submit(|| 1).unwrap();

@@ -15,12 +15,14 @@
 //! came during the shutdown.
 
 mod args;
+#[path = "../shared/causes.rs"]
+mod causes;
 mod clients;
 mod signals;
 mod store;
 
 use std::collections::BTreeMap;
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::io::{self, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
@@ -33,6 +35,7 @@ use tokio::task::JoinSet;
 use tollgate::prelude::*;
 
 use crate::args::Args;
+use crate::causes::with_causes;
 use crate::clients::Tally;
 use crate::signals::Signals;
 use crate::store::disk::{DirError, FileDisk};
@@ -266,16 +269,4 @@ fn check(
 /// A line of output. A reader that has gone away (`| head`) is no reason to fail.
 fn say(line: impl fmt::Display) {
     let _ = writeln!(io::stdout(), "{line}");
-}
-
-/// What went wrong, then why, and why that.
-fn with_causes(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        // Writing to a string cannot fail.
-        let _ = write!(text, ": {error}");
-        cause = error.source();
-    }
-    text
 }

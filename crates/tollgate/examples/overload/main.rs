@@ -15,6 +15,7 @@
 //! kept is printed as missed and changes no exit code, since a busy machine is reason enough.
 
 mod args;
+#[path = "../shared/causes.rs"]
 mod causes;
 mod corpus;
 mod experiment;

@@ -1,13 +1,29 @@
-//! The locks of this crate, in one place. Those of the pool are loom's under `--cfg tollgate_loom`; those of the host device,
-//! and of what a process has one of, never are: models are of the pool.
+//! The locks, atomics and threads of this crate, in one place. Those of the pool are loom's under `--cfg tollgate_loom`; those
+//! of the host device, and of what a process has one of, never are: models are of the pool.
 
 pub(crate) use tollgate_admission::engine::{Mutex, MutexGuard};
 
 #[cfg(not(tollgate_loom))]
-pub(crate) use plain::Condvar;
+mod imp {
+    pub(crate) use super::plain::Condvar;
+    pub(crate) use std::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
+    pub(crate) use std::thread::{Builder, JoinHandle};
+    pub(crate) use std::thread_local;
+}
 
 #[cfg(tollgate_loom)]
-pub(crate) use instrumented::Condvar;
+mod imp {
+    pub(crate) use super::instrumented::Condvar;
+    pub(crate) use loom::sync::atomic::{
+        AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering,
+    };
+    pub(crate) use loom::thread::{Builder, JoinHandle};
+    pub(crate) use loom::thread_local;
+}
+
+pub(crate) use imp::*;
 
 pub(crate) mod plain {
     use std::sync::{PoisonError, RwLockReadGuard, RwLockWriteGuard, WaitTimeoutResult};

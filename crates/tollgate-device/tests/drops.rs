@@ -80,8 +80,12 @@ fn a_device_that_is_dropped_finishes_what_it_was_given_and_then_its_threads_end(
         device.launch(stream, kernel(both)).unwrap();
         device.launch(stream, log.kernel(2)).unwrap();
     }
-    eventually("one works and one is idle", || control.stats().idle == 1);
-    let wakes = control.stats().wakes;
+    let mut wakes = 0;
+    eventually("one works and one is idle", || {
+        let stats = control.stats();
+        wakes = stats.wakes;
+        (stats.running, stats.idle) == (1, 1)
+    });
     drop(device);
     eventually("the idle one has looked", || control.stats().wakes > wakes);
     assert_eq!(control.stats().engines, 2, "it stays while there may be more to do");

@@ -10,7 +10,7 @@ use std::collections::HashSet;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, LazyLock};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crate::sync::plain::Mutex;
 
@@ -76,10 +76,10 @@ pub(crate) trait AtExit: Send + Sync {
     /// Begins with its end. Does not wait.
     fn begin(&self);
 
-    /// Waits for its end, as its policy says.
-    fn wait(&self);
+    /// Waits for its end, as its policy says. It was begun with `since` then.
+    fn wait(&self, since: Instant);
 
-    /// Nothing is left of it.
+    /// Nothing is left of it. Asked under a lock: it drops nothing.
     fn is_over(&self) -> bool;
 }
 
@@ -100,13 +100,15 @@ static REGISTRY: LazyLock<Mutex<Registry>> = LazyLock::new(Mutex::default);
 /// earlier.
 pub(crate) fn register<D: 'static>(at_exit: Arc<dyn AtExit>) {
     let mut registry = REGISTRY.lock();
-    // in proportion to what there is, however many come and go
-    registry.listed.retain(|it| !it.is_over());
+    // in proportion to what there is, however many come and go. Policies have captures of users: not under the lock
+    let over: Vec<_> = registry.listed.extract_if(.., |it| it.is_over()).collect();
     registry.listed.push(at_exit);
     if registry.drivers.insert(TypeId::of::<D>()) && !hook::register(run) {
         // the system takes no more: the hook of another driver, if there is one, does it
         registry.drivers.remove(&TypeId::of::<D>());
     }
+    drop(registry);
+    drop(over);
 }
 
 /// Ends all that is listed. Called by the system, once per driver; the first call does it.
@@ -115,13 +117,17 @@ fn run() {
     let mut listed = std::mem::take(&mut REGISTRY.lock().listed);
     listed.sort_by_key(|it| it.rank());
     for rank in listed.chunk_by(|a, b| a.rank() == b.rank()) {
-        let all = |f: fn(&dyn AtExit)| {
+        let all = |f: &dyn Fn(&dyn AtExit)| {
             for it in rank {
                 // the system can't take a panic
                 let _ = catch_unwind(AssertUnwindSafe(|| f(&**it))).map_err(std::mem::forget);
             }
         };
-        all(|it| it.begin());
-        all(|it| it.wait());
+        // one time for all, so that those who let go do not add up
+        let since = Instant::now();
+        all(&|it| it.begin());
+        all(&|it| it.wait(since));
     }
+    // their policies have captures of users, whose destructors may panic
+    std::mem::forget(listed);
 }

@@ -16,7 +16,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// How many engine threads a device has unless it is told otherwise.
 pub const DEFAULT_ENGINES: usize = 4;
@@ -201,9 +201,10 @@ impl AtExit for HostAtExit {
         }
     }
 
-    fn wait(&self) {
+    fn wait(&self, since: Instant) {
         let Some(core) = self.core.upgrade() else { return };
-        if !core.wait_ended(self.policy.span().unwrap_or(Duration::MAX)) {
+        let left = self.policy.span().map(|span| span.saturating_sub(since.elapsed()));
+        if !core.wait_ended(left.unwrap_or(Duration::MAX)) {
             let DeviceInfo { name, ordinal, .. } = &core.info;
             let left = core.stats().running;
             self.policy
@@ -212,7 +213,7 @@ impl AtExit for HostAtExit {
     }
 
     fn is_over(&self) -> bool {
-        self.core.upgrade().is_none_or(|core| core.stats().engines == 0)
+        self.core.strong_count() == 0
     }
 }
 

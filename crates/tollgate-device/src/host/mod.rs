@@ -125,6 +125,9 @@
 //! * Freed memory can be allocated anew only when the stream has passed the free, also on the same stream.
 //! * A kernel that writes one part of an allocation and one that uses another part take turns. Two kernels that wait for
 //!   each other need allocations of their own, and an engine thread each.
+//! * A stream that goes while the host has not seen all of its work pass is remembered for as long as the device lives, to
+//!   tell what is ordered after it, and every later call pays for that. Where streams come and go, synchronise or query each
+//!   before its handle is dropped.
 //! * Nothing is timed: how long something takes says nothing of a GPU.
 //!
 //! [`Cause::OutOfRange`]: crate::backend::Cause::OutOfRange

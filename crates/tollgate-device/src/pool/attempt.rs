@@ -2,7 +2,7 @@
 
 use super::book::{AttemptPlace, Facts};
 use super::core::{Core, lane};
-use super::error::{AdmitError, JobError, Reason};
+use super::error::{AdmitError, JobError};
 use super::job::{Callback, Job, task};
 use super::kind::{Class, DeviceKind};
 use super::run::{DeviceTask, Watched};
@@ -191,6 +191,9 @@ impl Attempt {
     /// [`CLEANUP`](DeviceKind::CLEANUP), which goes on whether or not somebody watches. It is accepted also when the pool or
     /// the scope is closed, and the pool has not drained before it has ended.
     ///
+    /// It does not wait for the attempt's other jobs: one whose await was dropped may be on its way to its next await, and a
+    /// blocking one runs to its end. What they and `cleanup` use is best shared with them, so that the last one frees it.
+    ///
     /// # Errors
     ///
     /// [`JobError`] when the runtime was made to [end](super::DevicePool::request_exit) before; `cleanup` has been dropped then.
@@ -249,7 +252,7 @@ impl Attempt {
             Ok(()) => Ok(DeviceTask::new(Watched::new(job))),
             Err((refused, task)) => {
                 contain(|| drop(task));
-                Err(job.error(Reason::Refused(refused)))
+                Err(job.refused(refused))
             }
         }
     }

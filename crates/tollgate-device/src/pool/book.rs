@@ -70,6 +70,8 @@ struct Entry<S> {
     asked: bool,
     /// Whoever waited for it has left.
     abandoned: bool,
+    /// It is counted in its group besides its permits.
+    joined: bool,
     accepted: Tick,
     started: Tick,
     /// How it is asked to stop.
@@ -183,6 +185,11 @@ impl<S: Clone> Book<S> {
         &self.counts
     }
 
+    #[cfg(test)]
+    pub(crate) fn free_workers(&self) -> usize {
+        self.workers.len()
+    }
+
     /// No job and no attempt is left.
     pub(crate) fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.attempts.is_empty()
@@ -244,6 +251,7 @@ impl<S: Clone> Book<S> {
             owns_worker: false,
             asked: false,
             abandoned: false,
+            joined: false,
             accepted: now,
             started: now,
             stop,
@@ -307,6 +315,11 @@ impl<S: Clone> Book<S> {
         if let Some(entry) = self.entry(place) {
             entry.stop.begun(worker);
         }
+    }
+
+    /// Its outcome is not known.
+    pub(crate) fn is_live(&self, place: Place) -> bool {
+        self.entry(place).is_some_and(|entry| entry.stage != Stage::Ending)
     }
 
     /// Whether somebody asks for its end for the first time, while it has not ended. `left` when whoever waited for it has
@@ -378,12 +391,29 @@ impl<S: Clone> Book<S> {
         returned
     }
 
-    /// It is no longer counted.
-    pub(crate) fn leave(&mut self, place: Place) {
-        if self.entry(place).is_some() {
-            self.jobs.remove(place.index);
-            self.counts.ending -= 1;
+    /// No permit stands for it in its group: its attempt lends it one that is in another, or in none.
+    pub(crate) fn is_foreign(&self, place: Place) -> bool {
+        let Some(entry) = self.entry(place) else { return false };
+        match (entry.payment, entry.attempt) {
+            (Payment::Lent, Some(at)) => self.attempts[at.index].root.group != entry.facts.group,
+            _ => false,
         }
+    }
+
+    /// It is counted in its group besides its permits, from now until it [leaves](Self::leave). Says which group that is,
+    /// the first time.
+    pub(crate) fn join(&mut self, place: Place) -> Option<GroupId> {
+        let entry = self.entry_mut(place)?;
+        let group = entry.facts.group?;
+        (!std::mem::replace(&mut entry.joined, true)).then_some(group)
+    }
+
+    /// It is no longer counted. Says in which group it was counted besides its permits.
+    pub(crate) fn leave(&mut self, place: Place) -> Option<GroupId> {
+        self.entry(place)?;
+        let entry = self.jobs.remove(place.index);
+        self.counts.ending -= 1;
+        entry.facts.group.filter(|_| entry.joined)
     }
 
     /// Counts an attempt that was admitted with these two permits.

@@ -27,17 +27,16 @@ use tollgate_admission::engine::{
 };
 use tollgate_admission::time::OnTime;
 use tollgate_admission::{
-    AcquireError, Closed, DEFAULT_MAX_BYPASS, Deadline, JobInfo, LaneConfig, NoTimer, Scope,
-    TimeSource,
+    Closed, DEFAULT_MAX_BYPASS, Deadline, JobInfo, LaneConfig, NoTimer, Scope, TimeSource,
 };
-use tollgate_blocking::{Executor, SubmitError};
+use tollgate_blocking::Executor;
 
 /// An async job with all that belongs to it. Dropping it ends the job. When it has ended, it hands over the job that its seat
 /// went to, if it went to one, to be run by whoever ran this.
 pub(crate) type Task = Pin<Box<dyn Future<Output = Option<Next>> + Send>>;
 
 /// A job that has begun, as far as the pool's books go.
-pub(crate) struct Next(Task);
+pub(crate) struct Next(pub(crate) Task);
 
 /// Where async jobs run. It never runs one before it has returned.
 pub(crate) trait Spawn: Send + Sync + 'static {
@@ -115,8 +114,8 @@ pub(crate) struct Inner {
     exit_when_drained: bool,
     /// The runtime is gone.
     ended: Option<Ended>,
-    /// The scope that the pool belongs to.
-    attached: Option<Arc<Membership>>,
+    /// The scope that the pool belongs to, and how it knows the pool: until the end, whoever has let go of it before.
+    attached: Option<(Arc<Membership>, Arc<dyn Member>)>,
 }
 
 /// What became of somebody's wish to run within the pool's own thread.
@@ -164,6 +163,57 @@ impl Inner {
         let Waits { place, seats, task } = settled.take()?;
         self.book.seated(place, seat_request(seats).claim());
         Some((place, task))
+    }
+
+    /// Refuses what comes too late, whatever else it lacks.
+    fn check_open(&mut self, request: &Request) -> Result<(), Refused> {
+        let what = if self.exit { Some(Closed::Runtime) } else { self.classes.closed_to(request) };
+        let Some(what) = what else { return Ok(()) };
+        self.classes.count_refused(request, Cause::Closed(what));
+        Err(Refused::Closed { what })
+    }
+
+    /// Counts a job that is paid for. Its scope counts the permit that pays for it; when that is of another scope, the job.
+    fn accept(
+        &mut self,
+        facts: Facts,
+        payment: Payment,
+        attempt: Option<AttemptPlace>,
+        stop: Arc<dyn Stoppable>,
+        now: Tick,
+    ) -> Place {
+        let place = self.book.accept(facts, payment, attempt, stop, now);
+        if self.book.is_foreign(place)
+            && let Some(group) = self.book.join(place)
+        {
+            self.classes.join(group);
+        }
+        place
+    }
+
+    /// The outcome of a job is known. Unless it `leaves` now, its scope counts it until it does.
+    fn end(&mut self, place: Place, outcome: Outcome, leaves: bool, now: Tick) {
+        if !leaves && let Some(group) = self.book.join(place) {
+            self.classes.join(group);
+        }
+        let returned = self.book.end(place, outcome, now);
+        self.give_back(returned, now);
+        if leaves {
+            self.leave(place);
+        }
+    }
+
+    /// A job is no longer counted.
+    fn leave(&mut self, place: Place) {
+        if let Some(group) = self.book.leave(place) {
+            self.classes.leave(group);
+        }
+    }
+
+    /// Seats that are taken, jobs that wait for one, and jobs that have one and wait for the supervisor.
+    #[cfg(test)]
+    pub(crate) fn seats_in_use(&self) -> (u64, usize, usize) {
+        (self.seats.out(), self.seats.waiting(), self.errands.len())
     }
 
     fn give_back(&mut self, returned: Returned, now: Tick) {
@@ -310,10 +360,8 @@ impl Core {
     }
 
     /// The threads for blocking jobs.
-    pub(crate) fn blocking(&self) -> Result<&Executor, SubmitError> {
-        let what = Closed::Runtime;
-        let gone = || SubmitError::Refused(AcquireError::Closed { lane: "blocking".into(), what });
-        self.threads.get().ok_or_else(gone)
+    pub(crate) fn blocking(&self) -> Option<&Executor> {
+        self.threads.get()
     }
 
     pub(crate) fn bind(&self) -> Result<(), DriverError> {
@@ -425,29 +473,19 @@ impl Core {
         let Order { facts, attempt } = order;
         let class = facts.class;
         let request = Request { group: facts.group, ..Request::new(lane(class), 1) };
-        if inner.exit {
-            return Err(Refused::Closed { what: Closed::Runtime });
-        }
-        let payment = match (attempt, class) {
-            (_, Class::Release) => return Err(Refused::NotARelease),
-            (None, Class::Auxiliary) => return Err(Refused::NoAttempt { class }),
-            (None, Class::Root) => take(&mut inner.classes, &request, now)?,
-            (Some(at), Class::Auxiliary | Class::Root) => {
-                if let Err(refused) = inner.book.admits(at, class) {
-                    inner.classes.count_refused(&request, Cause::Busy);
-                    return Err(refused);
-                }
-                match (class, inner.classes.closed_to(&request)) {
-                    (Class::Auxiliary, _) => take(&mut inner.classes, &request, now)?,
-                    (_, None) => Payment::Lent,
-                    (_, Some(what)) => {
-                        inner.classes.count_refused(&request, Cause::Closed(what));
-                        return Err(Refused::Closed { what });
-                    }
-                }
-            }
+        inner.check_open(&request)?;
+        let allowed = match (attempt, class) {
+            (_, Class::Release) => Err(Refused::NotARelease),
+            (None, Class::Auxiliary) => Err(Refused::NoAttempt { class }),
+            (None, Class::Root) => Ok(()),
+            (Some(at), Class::Auxiliary | Class::Root) => inner.book.admits(at, class),
         };
-        Ok(inner.book.accept(facts, payment, attempt, stop, now))
+        allowed.inspect_err(|_| inner.classes.count_refused(&request, Cause::Busy))?;
+        let payment = match (attempt, class) {
+            (Some(_), Class::Root) => Payment::Lent,
+            _ => take(&mut inner.classes, &request, now)?,
+        };
+        Ok(inner.accept(facts, payment, attempt, stop, now))
     }
 
     /// Whether what is submitted from this thread of the pool's may run on it.
@@ -494,7 +532,10 @@ impl Core {
         let accepted = self.change(false, |inner, now| {
             if here && !detached {
                 let Seat::May(seat) = self.seat_here(inner, seats, now) else {
-                    let request = Request::new(lane(order.facts.class), 1);
+                    let Facts { class, group, .. } = order.facts;
+                    let request = Request { group, ..Request::new(lane(class), 1) };
+                    // it need not try again
+                    inner.check_open(&request)?;
                     inner.classes.count_refused(&request, Cause::Busy);
                     return Err(Refused::NoSeat);
                 };
@@ -559,6 +600,15 @@ impl Core {
         }
     }
 
+    /// A task was woken that another thread is to run: by a job on this one, which may go on for long before it returns to
+    /// the runtime. What a worker woke last waits in a slot of its own, which others can't take from; what comes after it
+    /// pushes it out of there.
+    pub(crate) fn nudge(&self) {
+        if self.is_occupied() && worker::running(self.id.get()).is_some() {
+            self.spawn.spawn(Box::pin(std::future::ready(None)));
+        }
+    }
+
     /// Accepts a blocking job, which needs no seat.
     pub(crate) fn submit_blocking(
         &self,
@@ -584,13 +634,14 @@ impl Core {
         let mut task = Some(task);
         let spawns = self.change(false, |inner, now| {
             if inner.exit {
-                return Err(Refused::Closed { what: Closed::Runtime });
+                // else it is accepted whatever is closed
+                let request = Request::new(lane(Class::Release), 1);
+                inner.check_open(&request)?;
             }
             let Some(claim) = inner.book.take_release(at) else {
                 return Err(Refused::AttemptOver);
             };
-            let payment = Payment::Own(claim);
-            let place = inner.book.accept(facts, payment, None, Arc::clone(&job), now);
+            let place = inner.accept(facts, Payment::Own(claim), None, Arc::clone(&job), now);
             job.stop().settle(place, Some(seats), false);
             Ok(self.sit(inner, place, seats, &mut task, now))
         });
@@ -631,21 +682,19 @@ impl Core {
     }
 
     /// The job has ended. It `leaves` the counts now, or is to [`leave`](Self::leave) them later. When it is the `last` thing
-    /// that this thread does for the job, it goes on with the job that is returned, which has begun.
+    /// that this thread does for the job, and it is `bound` to the device, it goes on with the job that is returned, which
+    /// has begun.
     pub(crate) fn end(
         &self,
         place: Place,
         outcome: Outcome,
         leaves: bool,
         last: bool,
+        bound: bool,
     ) -> Option<Next> {
         self.change(last, |inner, now| {
-            let returned = inner.book.end(place, outcome, now);
-            inner.give_back(returned, now);
-            if leaves {
-                inner.book.leave(place);
-            }
-            if !last {
+            inner.end(place, outcome, leaves, now);
+            if !(last && bound) {
                 return None;
             }
             let (place, task) = inner.seated()?;
@@ -656,19 +705,25 @@ impl Core {
 
     /// What was to be called at the end of the job has been.
     pub(crate) fn leave(&self, place: Place) {
-        self.change(false, |inner, _| inner.book.leave(place));
+        self.change(false, |inner, _| inner.leave(place));
     }
 
     /// Somebody wants the job to end: one that waits is dropped here, one that runs is dropped where it runs, at its next
     /// await. `left` when nobody waits for it any more. Says whether that is the first time, and not too late.
     pub(crate) fn cancel(&self, stop: &Stop, left: bool) -> bool {
         let Some(place) = stop.place() else { return false };
-        let (asked, waits) = self.change(false, |inner, now| {
+        let (live, asked, waits) = self.change(false, |inner, now| {
+            let live = inner.book.is_live(place);
             let asked = inner.book.ask(place, left, now);
             let key = inner.book.take_wait(place);
-            (asked, key.and_then(|key| inner.seats.cancel(key, || now)))
+            (live, asked, key.and_then(|key| inner.seats.cancel(key, || now)))
         });
-        stop.abort();
+        if !live {
+            return false;
+        }
+        if stop.abort() {
+            self.nudge();
+        }
         if let Some(waits) = waits {
             engine::contain(|| drop(waits));
         }
@@ -732,11 +787,16 @@ impl Core {
         self.spawn.spawn(task);
     }
 
+    /// For the supervisor: what there is to do, and whether the runtime is to end.
+    pub(crate) fn take_errands(&self) -> (VecDeque<Task>, bool) {
+        self.look(|inner| (mem::take(&mut inner.errands), inner.exit))
+    }
+
     /// For the supervisor: waits for something to do, and says whether that is to end.
     pub(crate) fn next_errands(&self) -> (VecDeque<Task>, bool) {
         loop {
             let rings = self.bell.rings();
-            let (errands, exit) = self.look(|inner| (mem::take(&mut inner.errands), inner.exit));
+            let (errands, exit) = self.take_errands();
             if exit || !errands.is_empty() {
                 return (errands, exit);
             }
@@ -755,7 +815,7 @@ impl Core {
             (waiting, stops)
         });
         for (_, job) in running {
-            job.stop().abort();
+            let _woke = job.stop().abort();
         }
         for waits in waiting {
             engine::contain(|| drop(waits));
@@ -773,7 +833,7 @@ impl Core {
         });
         let (mut wakes, attached) = attached;
         wakes.wake_all();
-        if let Some(membership) = attached {
+        if let Some((membership, _)) = attached {
             membership.quiet(1);
         }
     }
@@ -821,14 +881,14 @@ impl Core {
     }
 
     /// Makes a new pool belong to `scope`.
-    pub(crate) fn attach(self: &Arc<Self>, scope: &Scope) -> Arc<dyn Member> {
+    pub(crate) fn attach(self: &Arc<Self>, scope: &Scope) {
         let group = self.with(|state| state.open_group(Arc::new(Nobody), Tick::NEVER));
         let member: Arc<dyn Member> = Arc::new(ThePool(Arc::downgrade(self)));
         let name = self.device.name.as_str().into();
         let membership = Arc::new(Membership::new(scope, Arc::downgrade(&member), name));
-        self.look(|inner| inner.attached = Some(Arc::clone(&membership)));
+        let attached = (Arc::clone(&membership), Arc::clone(&member));
+        self.look(|inner| inner.attached = Some(attached));
         membership.settle(group, &*member);
-        member
     }
 }
 

@@ -154,9 +154,6 @@ pub enum Refused {
         /// What was closed.
         what: Closed,
     },
-    /// The system refused the pool its only thread for blocking jobs.
-    #[error("there is no thread for blocking jobs")]
-    NoThread,
 }
 
 /// Why an attempt was not admitted. It holds nothing.
@@ -253,7 +250,7 @@ pub enum Reason {
     /// Somebody cancelled it, or it was discarded before it started.
     #[error("it was cancelled")]
     Cancelled,
-    /// The device's runtime ended before it did.
+    /// The device's runtime ended before it did, or the system refused the pool a thread to run it on.
     #[error("the device's runtime ended before it did")]
     Lost,
     /// The device could not be bound to the thread that was to run it.

@@ -2,19 +2,18 @@
 
 use super::book::{Begun, Place};
 use super::core::{Core, Next, Task};
-use super::error::{JobError, Reason};
+use super::error::{JobError, Reason, Refused};
 use super::events::Outcome;
 use super::kind::{Class, DeviceKind, Seats};
 use super::worker;
-use crate::sync::Mutex;
+use crate::sync::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Mutex, Ordering};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, AtomicUsize, Ordering};
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 use tokio_util::sync::CancellationToken;
 use tollgate_admission::JobId;
 use tollgate_admission::engine::contain;
@@ -40,6 +39,8 @@ struct StopState {
     abort: bool,
     /// Where it waits, if it runs and does.
     runner: Option<Waker>,
+    /// It was woken since it was polled last.
+    woken: bool,
     /// It should end by itself.
     asked: bool,
     /// Made when somebody wants it.
@@ -89,16 +90,42 @@ impl Stop {
         }
     }
 
-    /// Has it dropped at its next await.
-    pub(crate) fn abort(&self) {
+    /// Has it dropped at its next await. Says whether it was woken for that.
+    #[must_use]
+    pub(crate) fn abort(&self) -> bool {
         let mut state = self.state.lock();
         state.abort = true;
         let runner = state.runner.take();
         drop(state);
+        let woke = runner.is_some();
         if let Some(runner) = runner {
             contain(|| runner.wake());
         }
         self.ask();
+        woke
+    }
+
+    /// Something that it waits for has come about. Says whether it waits, and so was woken.
+    fn wake(&self) -> bool {
+        let mut state = self.state.lock();
+        state.woken = true;
+        let runner = state.runner.take();
+        drop(state);
+        let woke = runner.is_some();
+        if let Some(runner) = runner {
+            runner.wake();
+        }
+        woke
+    }
+
+    /// It is to be polled: what woke it before is seen by that. Says whether it is to be dropped instead.
+    fn unpark(&self) -> bool {
+        let mut state = self.state.lock();
+        state.woken = false;
+        let (abort, stale) = (state.abort, state.runner.take());
+        drop(state);
+        drop(stale);
+        abort
     }
 
     /// Asks it to end by itself.
@@ -119,22 +146,18 @@ impl Stop {
 
     /// It has returned from a poll and waits. Says whether it is to be dropped instead.
     fn park(&self, waker: &Waker) -> bool {
-        {
-            let state = self.state.lock();
-            if state.abort {
-                return true;
-            }
-            if state.runner.as_ref().is_some_and(|runner| runner.will_wake(waker)) {
-                return false;
-            }
-        }
         // a waker's clone and drop are user code, hence not under the lock
-        let fresh = waker.clone();
+        let mut fresh = Some(waker.clone());
         let mut state = self.state.lock();
-        let stale = state.runner.replace(fresh);
-        let abort = state.abort;
+        let (abort, woken) = (state.abort, state.woken);
+        if !abort && !woken {
+            state.runner = fresh.take();
+        }
         drop(state);
-        drop(stale);
+        if woken && let Some(waker) = fresh {
+            // while it was polled
+            waker.wake();
+        }
         abort
     }
 
@@ -159,6 +182,19 @@ impl Begun for Arc<dyn Stoppable> {
     fn begun(&self, worker: Option<u32>) {
         let number = worker.map_or(0, |worker| worker + 1);
         self.stop().begun.store(number, Ordering::Relaxed);
+    }
+}
+
+/// What the future of a job is polled with. Whoever wakes it may be a job itself, and keep its thread.
+impl<T: Send + 'static> Wake for Job<T> {
+    fn wake(self: Arc<Self>) {
+        self.wake_by_ref();
+    }
+
+    fn wake_by_ref(self: &Arc<Self>) {
+        if self.stop.wake() && !self.stop.within.load(Ordering::Relaxed) {
+            self.core.nudge();
+        }
     }
 }
 
@@ -219,6 +255,13 @@ impl<T: Send + 'static> Job<T> {
     pub(crate) fn error(&self, reason: impl Into<Reason>) -> JobError {
         let device = self.core.device.ordinal;
         JobError { device, kind: self.kind, class: self.class, reason: reason.into() }
+    }
+
+    /// It was not accepted: what was to be called at its end never is.
+    pub(crate) fn refused(&self, refused: Refused) -> JobError {
+        let callback = self.callback.lock().take();
+        contain(|| drop(callback));
+        self.error(refused)
     }
 
     /// Nobody will want its result.
@@ -296,17 +339,27 @@ impl<T: Send + 'static> Job<T> {
     /// this thread does nothing more for the job.
     fn finish(&self, result: Result<T, Reason>, outcome: Outcome, last: bool) -> Option<Next> {
         let place = self.stop.place()?;
+        let pool = self.core.id.get();
         let callback = self.callback.lock().take();
-        let result = self.discard(result);
+        let result = worker::end_as(pool, || self.discard(result));
         let leaves = callback.is_none();
-        let next = self.core.end(place, outcome, leaves, last && leaves);
-        if let Some(result) = result {
-            self.deliver(result);
-        }
-        if let Some(callback) = callback {
+        let last = last && leaves;
+        // for the job that may come next: one that can't be bound never begins
+        let bound = last && self.core.bind().is_ok();
+        let next = self.core.end(place, outcome, leaves, last, bound);
+        let Some(callback) = callback else {
+            if let Some(result) = result {
+                self.deliver(result);
+            }
+            return next;
+        };
+        worker::end_as(pool, || {
+            if let Some(result) = result {
+                self.deliver(result);
+            }
             contain(callback);
-            self.core.leave(place);
-        }
+        });
+        self.core.leave(place);
         next
     }
 
@@ -335,12 +388,14 @@ impl<T: Send + 'static> Guard<T> {
         if job.stop.is_aborted() {
             return Err(job.stopped());
         }
+        if let Some(worker) = job.stop.begun.load(Ordering::Relaxed).checked_sub(1) {
+            // it has begun, and may have come to another thread since; what the job calls says so if that can't be bound
+            let _ = job.core.bind();
+            self.worker = Some(worker);
+            return Ok(());
+        }
         job.core.bind().map_err(|error| (Reason::Unbound(error), Outcome::Failed))?;
-        self.worker = match (job.stop.begun.load(Ordering::Relaxed), job.stop.place()) {
-            (0, Some(place)) => job.core.start(place),
-            (0, None) => None,
-            (number, _) => Some(number - 1),
-        };
+        self.worker = job.stop.place().and_then(|place| job.core.start(place));
         Ok(())
     }
 
@@ -367,7 +422,12 @@ impl<T: Send + 'static> Guard<T> {
             let _ = core.bind();
         }
         let body = body.as_pin_mut().expect("polled before it was dropped");
-        let polled = catch_unwind(AssertUnwindSafe(|| self.run_as(|| body.poll(cx))));
+        if self.job.stop.unpark() {
+            return Poll::Ready(Err(self.job.stopped()));
+        }
+        let waker = Waker::from(Arc::clone(&self.job));
+        let mut own = Context::from_waker(&waker);
+        let polled = catch_unwind(AssertUnwindSafe(|| self.run_as(|| body.poll(&mut own))));
         match polled {
             Ok(Poll::Ready(value)) => Poll::Ready(Ok(value)),
             Err(payload) => Poll::Ready(Err(panicked(payload))),
@@ -433,7 +493,7 @@ where
         let (mut guard, make) = (whole.guard.take()?, whole.make.take()?);
         let result = match guard.start() {
             Err(ended) => {
-                contain(|| drop(make));
+                contain(|| guard.run_as(|| drop(make)));
                 Err(ended)
             }
             Ok(()) => {
@@ -444,8 +504,14 @@ where
                         let mut body = pin!(Some(future));
                         let result = std::future::poll_fn(|cx| guard.poll(cx, body.as_mut())).await;
                         let dropped = attempt(|| guard.run_as(|| body.set(None)));
-                        // a job whose destructor panics has panicked, whatever it returned
-                        dropped.and(result)
+                        match dropped {
+                            Ok(()) => result,
+                            // it has panicked then, whatever it returned
+                            Err(panicked) => {
+                                contain(|| drop(result));
+                                Err(panicked)
+                            }
+                        }
                     }
                 }
             }
@@ -455,7 +521,10 @@ where
 }
 
 /// A blocking job as a closure, which ends the job when it is called or dropped.
-pub(crate) fn closure<M, T>(job: &Arc<Job<T>>, make: M) -> impl FnOnce() + Send + 'static
+pub(crate) fn closure<M, T>(
+    job: &Arc<Job<T>>,
+    make: M,
+) -> impl FnOnce() + Send + 'static + use<M, T>
 where
     M: FnOnce(DeviceContext) -> T + Send + 'static,
     T: Send + 'static,
@@ -467,7 +536,7 @@ where
         let (Some(mut guard), Some(make)) = (whole.guard.take(), whole.make.take()) else { return };
         let result = match guard.start() {
             Err(ended) => {
-                contain(|| drop(make));
+                contain(|| guard.run_as(|| drop(make)));
                 Err(ended)
             }
             Ok(()) => {

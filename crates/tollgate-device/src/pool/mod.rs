@@ -19,6 +19,13 @@ mod supervisor;
 mod tracker;
 mod worker;
 
+#[cfg(test)]
+mod by_hand;
+#[cfg(all(test, tollgate_loom))]
+mod models;
+#[cfg(all(test, not(tollgate_loom)))]
+mod props;
+
 pub use attempt::{Admission, Attempt, AttemptHandle};
 pub use core::PoolId;
 pub use error::{AdmitError, BuildError, JobError, NotClosed, Reason, Refused, SharedError};
@@ -42,7 +49,6 @@ use std::fmt;
 use std::sync::Arc;
 use submit::Link;
 use supervisor::{Started, Supervisor};
-use tollgate_admission::engine::Member;
 use tollgate_admission::{Closed, Deadline, JobInfo, JobName, Scope, ThreadTimer, TimeSource};
 
 /// How many events a pool holds for its observers unless it is told otherwise.
@@ -89,8 +95,6 @@ pub(crate) struct Owner<B> {
     pub(crate) backend: B,
     pub(crate) core: Arc<Core>,
     pub(crate) supervisor: Arc<Supervisor>,
-    /// The scope that the pool belongs to knows it by this.
-    _member: Option<Arc<dyn Member>>,
 }
 
 impl<B> Drop for Owner<B> {
@@ -180,6 +184,8 @@ impl<B: Backend> DevicePoolBuilder<B> {
         }
         let time = time.unwrap_or_else(|| ThreadTimer::shared());
         let name = thread_name.unwrap_or_else(|| format!("{}:{}", device.name, device.ordinal));
+        // the one character that no thread's name can have
+        let name = name.replace('\0', "\u{fffd}");
         let id = PoolId::next();
         let plan = Plan {
             pool: id.get(),
@@ -199,14 +205,16 @@ impl<B: Backend> DevicePoolBuilder<B> {
         core.set_threads(threads);
         // the thread is there: it waits for this
         let _ = cores.send(Arc::clone(&core));
-        let member = scope.as_ref().map(|scope| core.attach(scope));
+        if let Some(scope) = &scope {
+            core.attach(scope);
+        }
         register::<B>(Arc::new(PoolAtExit {
             core: Arc::downgrade(&core),
             supervisor: Arc::clone(&supervisor),
             policy: exit,
         }));
         let link = Link { core: Arc::clone(&core), bound: None };
-        let owner = Owner { backend, core, supervisor, _member: member };
+        let owner = Owner { backend, core, supervisor };
         Ok(DevicePool { owner: Arc::new(owner), link })
     }
 }

@@ -1,7 +1,7 @@
 //! The ways to wait for a job.
 
 use super::core::{Order, Placed, Task};
-use super::error::{JobError, Reason};
+use super::error::JobError;
 use super::job::Job;
 use super::submit::Keep;
 use std::fmt;
@@ -30,7 +30,7 @@ impl<T: Send + 'static> Fresh<T> {
             Ok(Placed::Here(task)) => Ok(Watched { job, here: Some(task) }),
             Err((refused, task)) => {
                 contain(|| drop(task));
-                Err(job.error(Reason::Refused(refused)))
+                Err(job.refused(refused))
             }
         }
     }

@@ -53,7 +53,7 @@ pub(crate) fn build<B: Backend>(plan: Plan<B>) -> Result<Machine, BuildError> {
         .worker_threads(capacities.workers as usize)
         .thread_name_fn(move || {
             // Relaxed: nothing is ordered by it
-            format!("{names}-{}", numbers.fetch_add(1, Ordering::Relaxed)).replace('\0', "\u{fffd}")
+            format!("{names}-{}", numbers.fetch_add(1, Ordering::Relaxed))
         })
         .on_thread_start(move || {
             worker::become_one(pool, Role::Worker);

@@ -43,18 +43,25 @@ struct Entry {
 }
 
 impl Entry {
-    /// The pool, while it has a handle and is open.
-    fn pool<B: Backend>(&self) -> Option<DevicePool<B>> {
-        let owner = self.owner.upgrade()?.downcast::<Owner<B>>().ok()?;
-        let open = !owner.core.look(|inner| inner.is_closed());
-        let link = Link { core: Arc::clone(&owner.core), bound: None };
-        open.then_some(DevicePool { owner, link })
+    /// What the handles share, while there is one. To be looked at, and dropped, outside the lock: it may be the last, and
+    /// its end calls code of users.
+    fn owner<B: Backend>(&self) -> Option<Arc<Owner<B>>> {
+        self.owner.upgrade()?.downcast::<Owner<B>>().ok()
     }
 
     /// Its threads have ended.
     fn is_over(&self) -> bool {
         self.core.upgrade().is_none_or(|core| core.look(|inner| inner.has_ended()))
     }
+}
+
+/// The pool, if it is open.
+fn pool<B>(owner: Arc<Owner<B>>) -> Option<DevicePool<B>> {
+    if owner.core.look(|inner| inner.is_closed()) {
+        return None;
+    }
+    let link = Link { core: Arc::clone(&owner.core), bound: None };
+    Some(DevicePool { owner, link })
 }
 
 static POOLS: LazyLock<Mutex<Vec<Entry>>> = LazyLock::new(Mutex::default);
@@ -72,22 +79,27 @@ impl<B: Backend> DevicePoolBuilder<B> {
     pub fn shared(self) -> Result<DevicePool<B>, SharedError> {
         let (driver, device) = (TypeId::of::<B>(), self.backend.info().clone());
         let asked = self.profile.workers();
+        // before the lock, and so dropped after it
+        let mut former = None;
         let mut pools = POOLS.lock();
         let known = pools.iter().position(|it| it.driver == driver && it.uuid == device.uuid);
         if let Some(at) = known {
             let entry = &pools[at];
-            match entry.pool::<B>() {
-                Some(pool) if entry.workers == asked => return Ok(pool),
-                Some(_) => {
+            match entry.owner::<B>().map(|it| pool(Arc::clone(former.insert(it)))) {
+                Some(Some(pool)) => {
                     let existing = entry.workers;
-                    return Err(SharedError::Width { uuid: device.uuid, existing, asked });
+                    drop(pools);
+                    return match existing == asked {
+                        true => Ok(pool),
+                        false => Err(SharedError::Width { uuid: device.uuid, existing, asked }),
+                    };
                 }
-                None if entry.is_over() => {
+                Some(None) | None if entry.is_over() => {
                     let entry = pools.swap_remove(at);
                     // it is about to end, if it has not
                     let _ = entry.supervisor.join();
                 }
-                None => return Err(SharedError::Ending { uuid: device.uuid }),
+                Some(None) | None => return Err(SharedError::Ending { uuid: device.uuid }),
             }
         }
         let pool = self.build()?;
@@ -110,7 +122,6 @@ impl<B: Backend> DevicePool<B> {
     #[must_use]
     pub fn find(device: impl Into<DeviceSelector>) -> Option<DevicePool<B>> {
         let device = device.into();
-        let pools = POOLS.lock();
         let of_this = |it: &&Entry| {
             it.driver == TypeId::of::<B>()
                 && match device {
@@ -118,6 +129,7 @@ impl<B: Backend> DevicePool<B> {
                     DeviceSelector::Uuid(uuid) => it.uuid == uuid,
                 }
         };
-        pools.iter().filter(of_this).find_map(Entry::pool)
+        let owners: Vec<_> = POOLS.lock().iter().filter(of_this).filter_map(Entry::owner).collect();
+        owners.into_iter().find_map(pool)
     }
 }

@@ -139,7 +139,11 @@ impl PhaseWait {
         match self.phase {
             Phase::Drain => Ok(()),
             Phase::Runtime => runtime(),
-            Phase::Supervisor => self.supervisor.join(),
+            Phase::Supervisor => {
+                let joined = self.supervisor.join();
+                // what went wrong first went wrong for this one too
+                runtime().and(joined)
+            }
         }
     }
 }

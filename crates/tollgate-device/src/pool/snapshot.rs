@@ -36,11 +36,13 @@ pub struct DeviceSnapshot {
     pub peak_executing: u64,
     /// Jobs that have ended, and whose callback runs.
     pub ending: u64,
-    /// Attempts that are not over, or have jobs that are not.
+    /// Attempts that are not over, or have jobs that are not. One that was released counts until its other jobs have ended,
+    /// its cleanup from then on as a job.
     pub attempts: u64,
     /// Most that there ever were at once.
     pub peak_attempts: u64,
-    /// Attempts that wait to be admitted.
+    /// Attempts that wait to be admitted: for a root permit, as many as may, and with that for the permit of a cleanup, which
+    /// the cleanups of earlier ones may still have.
     pub waiting: usize,
     /// The permits of each class.
     pub classes: Vec<ClassSnapshot>,
@@ -57,7 +59,7 @@ pub struct ClassSnapshot {
     pub capacity: u64,
     /// How many are free.
     pub free: u64,
-    /// How many were given out so far.
+    /// How many were given out so far, those included that somebody had just given up waiting for.
     pub admitted: u64,
     /// How many were refused so far, by cause. What was refused although the class had permits, for want of a slot of the
     /// attempt, a seat or the attempt's root permit, counts as busy.

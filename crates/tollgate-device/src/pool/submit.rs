@@ -2,7 +2,7 @@
 
 use super::book::{AttemptPlace, Facts};
 use super::core::{Core, Order};
-use super::error::{JobError, Reason, Refused};
+use super::error::JobError;
 use super::job::{Callback, DeviceContext, Job, closure, task};
 use super::kind::{Class, DeviceKind};
 use super::run::{BlockingTask, DeviceRun, DeviceTask, Fresh};
@@ -10,9 +10,8 @@ use std::fmt;
 use std::future::Future;
 use std::marker::PhantomData;
 use std::sync::Arc;
-use tollgate_admission::engine::Bound;
-use tollgate_admission::{AcquireError, Closed, JobName, Scope};
-use tollgate_blocking::SubmitError;
+use tollgate_admission::engine::{Bound, contain};
+use tollgate_admission::{JobName, Scope};
 
 /// Keeps the group of a scope until a job is in there.
 pub(crate) type Keep = Option<Arc<Bound<Core>>>;
@@ -168,25 +167,39 @@ impl<'a, P> DeviceJob<'a, P> {
     /// # Errors
     ///
     /// As [`submit_blocking`](Self::submit_blocking).
-    pub fn submit_blocking_with<F, T>(mut self, f: F) -> Result<BlockingTask<T>, JobError>
+    pub fn submit_blocking_with<F, T>(self, f: F) -> Result<BlockingTask<T>, JobError>
+    where
+        F: FnOnce(DeviceContext) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        let (name, kind) = (self.name.clone(), self.kind);
+        let (job, run) = self.accept_blocking(f)?;
+        if let Some(threads) = job.core.blocking() {
+            // watched by way of the job itself, which also learns if the threads are gone: `run` is dropped then
+            let _ = threads.job(name).kind(kind.job_kind()).submit(run);
+        }
+        Ok(BlockingTask::new(job))
+    }
+}
+
+impl<P> DeviceJob<'_, P> {
+    /// A blocking job that is accepted, and what is to be called on a thread for blocking jobs, or dropped.
+    pub(super) fn accept_blocking<F, T>(
+        mut self,
+        f: F,
+    ) -> Result<(Arc<Job<T>>, impl FnOnce() + Send + 'static + use<P, F, T>), JobError>
     where
         F: FnOnce(DeviceContext) -> T + Send + 'static,
         T: Send + 'static,
     {
         let (job, order, bound) = self.prepare();
         if let Err(refused) = job.core.submit_blocking(order, job.erased()) {
-            return Err(job.error(refused));
+            contain(|| drop(f));
+            return Err(job.refused(refused));
         }
         drop(bound);
-        let submitted = job.core.blocking().and_then(|threads| {
-            let threads = threads.job(self.name).kind(self.kind.job_kind());
-            // watched by way of the job itself
-            threads.submit(closure(&job, f)).map(drop)
-        });
-        match submitted {
-            Ok(()) => Ok(BlockingTask::new(job)),
-            Err(error) => Err(job.error(Reason::Refused(refusal(&error)))),
-        }
+        let run = closure(&job, f);
+        Ok((job, run))
     }
 }
 
@@ -216,15 +229,6 @@ impl DeviceJob<'_, MayDetach> {
         F::Output: Send + 'static,
     {
         self.fresh(make).submit(true).map(DeviceTask::new)
-    }
-}
-
-/// The threads for blocking jobs refuse nothing but at the end, and when there is no thread.
-fn refusal(error: &SubmitError) -> Refused {
-    match error {
-        SubmitError::Refused(AcquireError::Closed { what, .. }) => Refused::Closed { what: *what },
-        SubmitError::Refused(_) => Refused::Closed { what: Closed::Runtime },
-        _ => Refused::NoThread,
     }
 }
 

@@ -4,11 +4,10 @@ use super::core::{Core, Spawn};
 use super::error::BuildError;
 use super::shutdown::{Ended, PhaseError};
 use super::worker::{self, Role};
-use crate::sync::Mutex;
+use crate::sync::{Builder, JoinHandle, Mutex};
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, mpsc};
-use std::thread::JoinHandle;
 use tollgate_blocking::Executor;
 
 /// A runtime, as whoever built it hands it out.
@@ -23,6 +22,8 @@ pub(crate) struct Machine {
 /// The thread, to be joined once.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
+    /// Whose supervisor it is.
+    pool: u64,
     join: Mutex<Join>,
 }
 
@@ -64,10 +65,8 @@ pub(crate) fn start(
             }
         }
     };
-    // the standard library panics at a thread's name with a NUL
-    let name = name.replace('\0', "\u{fffd}");
-    let thread = std::thread::Builder::new().name(name).spawn(main).map_err(BuildError::Runtime)?;
-    let supervisor = Arc::new(Supervisor { join: Mutex::new(Join::Running(thread)) });
+    let thread = Builder::new().name(name).spawn(main).map_err(BuildError::Runtime)?;
+    let supervisor = Arc::new(Supervisor::new(pool, thread));
     match wait.recv() {
         Ok(Ok((spawn, threads))) => Ok(Started { spawn, threads, core, supervisor }),
         Ok(Err(error)) => {
@@ -104,14 +103,20 @@ pub(crate) fn supervise(core: &Core, end: impl FnOnce()) {
 }
 
 impl Supervisor {
+    pub(crate) fn new(pool: u64, thread: JoinHandle<()>) -> Self {
+        Supervisor { pool, join: Mutex::new(Join::Running(thread)) }
+    }
+
     /// Joins the thread, which is about to end: its runtime is gone. What it says is the same each time.
     pub(crate) fn join(&self) -> Result<(), PhaseError> {
+        // before the lock, under which another thread may be waiting for this one. Not by the thread's id, which can't be
+        // asked for while the process exits
+        if worker::role(self.pool) == Some(Role::Supervisor) {
+            let phase = super::shutdown::Phase::Supervisor;
+            return Err(PhaseError::OwnThread { phase });
+        }
         let mut join = self.join.lock();
-        if let Join::Running(thread) = &*join {
-            if thread.thread().id() == std::thread::current().id() {
-                let phase = super::shutdown::Phase::Supervisor;
-                return Err(PhaseError::OwnThread { phase });
-            }
+        if let Join::Running(_) = &*join {
             let running = std::mem::replace(&mut *join, Join::Joined(Ok(())));
             if let Join::Running(thread) = running
                 && let Err(payload) = thread.join()
@@ -133,4 +138,121 @@ pub(crate) fn message(payload: &(dyn Any + Send)) -> Arc<str> {
     let text = payload.downcast_ref::<&'static str>().copied();
     let text = text.or_else(|| payload.downcast_ref::<String>().map(String::as_str));
     text.unwrap_or("with a value that is not text").into()
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::super::core::{Bind, Parts, PoolId, Task};
+    use super::super::profile::DeviceProfile;
+    use super::super::shutdown::{DeviceShutdown, Phase, PhaseWait};
+    use super::super::tracker::Tracker;
+    use super::*;
+    use crate::backend::{Backend, Bell, DriverError};
+    use crate::host::HostDevice;
+    use std::time::Duration;
+    use tollgate_admission::{Closed, Deadline, ManualTime, ThreadTimer, TimeSource};
+
+    struct Nowhere;
+
+    impl Spawn for Nowhere {
+        fn spawn(&self, task: Task) {
+            drop(task);
+        }
+    }
+
+    impl Bind for Nowhere {
+        fn bind(&self) -> Result<(), DriverError> {
+            Ok(())
+        }
+    }
+
+    fn core(time: Arc<dyn TimeSource>) -> Arc<Core> {
+        let device = HostDevice::builder().build().unwrap().info().clone();
+        let capacities = DeviceProfile::new(1, 2).resolve(&device).unwrap();
+        Core::new(Parts {
+            id: PoolId::next(),
+            device,
+            capacities,
+            time,
+            spawn: Box::new(Nowhere),
+            bind: Box::new(Nowhere),
+            tracker: Tracker::new(),
+            events: 1,
+            bell: Bell::new(),
+        })
+        .unwrap()
+    }
+
+    fn supervisor(main: impl FnOnce() + Send + 'static) -> Arc<Supervisor> {
+        // of no pool: a test may join it from anywhere
+        Arc::new(Supervisor::new(0, std::thread::spawn(main)))
+    }
+
+    fn wait(core: &Arc<Core>, of: &Arc<Supervisor>, phase: Phase) -> Result<(), PhaseError> {
+        let patience = Deadline::after(Duration::from_secs(20));
+        PhaseWait::new(Arc::clone(core), Arc::clone(of), phase, patience).block()
+    }
+
+    /// DEV-17
+    #[test]
+    fn a_runtime_that_panics_as_it_ends_is_a_failure_that_stays_and_hides_behind_no_deadline() {
+        let time = ManualTime::new();
+        let core = core(Arc::new(time.clone()));
+        let (go, gone) = mpsc::channel::<()>();
+        let supervisor = supervisor({
+            let core = Arc::clone(&core);
+            move || {
+                supervise(&core, move || {
+                    let _ = gone.recv();
+                    panic!("teardown");
+                });
+            }
+        });
+        let deadline = Deadline::at(time.now() + Duration::from_secs(1));
+        let mut shutdown =
+            DeviceShutdown::new(Arc::clone(&core), Arc::clone(&supervisor), deadline);
+        let polled = futures_lite::future::poll_once(&mut shutdown);
+        assert!(futures_lite::future::block_on(polled).is_none());
+        time.advance(Duration::from_secs(1));
+        let late = shutdown.block();
+        assert!(late.failure.as_ref().is_some_and(PhaseError::is_deadline), "{late}");
+        drop(go);
+        for _ in 0..2 {
+            let error = wait(&core, &supervisor, Phase::Runtime).unwrap_err();
+            let PhaseError::RuntimePanicked { message } = error else { panic!("{error}") };
+            assert_eq!(&*message, "teardown");
+            wait(&core, &supervisor, Phase::Drain).unwrap();
+            let again = DeviceShutdown::new(
+                Arc::clone(&core),
+                Arc::clone(&supervisor),
+                Deadline::at(time.now()),
+            );
+            let report = again.block();
+            assert!(!report.complete && report.runtime_gone, "{report}");
+            let failure = report.failure.expect("it failed for good");
+            assert!(matches!(failure, PhaseError::RuntimePanicked { .. }), "{failure}");
+        }
+    }
+
+    /// DEV-17
+    #[test]
+    fn a_supervisor_that_panics_is_a_failure_each_time_it_is_joined() {
+        let core = core(ThreadTimer::shared());
+        let supervisor = supervisor({
+            let core = Arc::clone(&core);
+            move || {
+                supervise(&core, || ());
+                panic!("at the very end");
+            }
+        });
+        assert!(!core.request_exit(), "it is not closed");
+        core.close(Closed::Budget);
+        assert!(core.request_exit());
+        wait(&core, &supervisor, Phase::Runtime).unwrap();
+        for _ in 0..3 {
+            let error = wait(&core, &supervisor, Phase::Supervisor).unwrap_err();
+            let PhaseError::SupervisorPanicked { message } = error else { panic!("{error}") };
+            assert_eq!(&*message, "at the very end");
+        }
+    }
 }

@@ -25,10 +25,21 @@ pub(crate) struct Running {
     depth: u64,
 }
 
-thread_local! {
-    static ROLE: Cell<Option<(u64, Role)>> = const { Cell::new(None) };
-    static RUNNING: Cell<Option<Running>> = const { Cell::new(None) };
+mod local {
+    #![allow(clippy::missing_const_for_thread_local, reason = "loom takes no const initialiser")]
+    use super::{Role, Running};
+    use crate::sync;
+    use std::cell::Cell;
+
+    // without destructors, so that they are there for as long as the thread is
+    sync::thread_local! {
+        pub(super) static ROLE: Cell<Option<(u64, Role)>> = Cell::new(None);
+        pub(super) static RUNNING: Cell<Option<Running>> = Cell::new(None);
+        pub(super) static ENDING: Cell<Option<(u64, u64)>> = Cell::new(None);
+    }
 }
+
+use local::{ENDING, ROLE, RUNNING};
 
 /// This thread is one of the pool's from here on.
 pub(crate) fn become_one(pool: u64, role: Role) {
@@ -46,9 +57,28 @@ pub(crate) fn running(pool: u64) -> Option<Running> {
     RUNNING.try_with(Cell::get).ok().flatten().filter(|it| it.pool == pool)
 }
 
-/// How many jobs of `pool` run on this thread, if it is one of the pool's or of the pool's supervisor.
+/// How many jobs of `pool` run or end on this thread, if it is one of the pool's or of the pool's supervisor.
 pub(crate) fn depth(pool: u64) -> Option<u64> {
-    role(pool).map(|_| running(pool).map_or(0, |it| it.depth))
+    role(pool).map(|_| running(pool).map_or(0, |it| it.depth) + ending(pool))
+}
+
+/// How many jobs of `pool` call on this thread what is to be called at their end.
+fn ending(pool: u64) -> u64 {
+    let ending = ENDING.try_with(Cell::get).ok().flatten();
+    ending.filter(|&(of, _)| of == pool).map_or(0, |(_, jobs)| jobs)
+}
+
+/// Calls `f` for a job of `pool` that has nothing any more, and is still counted.
+pub(crate) fn end_as<R>(pool: u64, f: impl FnOnce() -> R) -> R {
+    struct Restore(Option<(u64, u64)>);
+    impl Drop for Restore {
+        fn drop(&mut self) {
+            let _ = ENDING.try_with(|it| it.set(self.0));
+        }
+    }
+    let ending = Some((pool, ending(pool) + 1));
+    let _restore = Restore(ENDING.try_with(|it| it.replace(ending)).ok().flatten());
+    f()
 }
 
 /// Calls `f` as a job of `pool`.

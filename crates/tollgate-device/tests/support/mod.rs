@@ -1,6 +1,8 @@
 //! What the tests of this crate share: devices, gates that kernels wait at, and drops that are counted.
 #![allow(dead_code, unused_imports, reason = "no test program uses all of it")]
 
+pub(crate) mod pools;
+
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};

@@ -25,6 +25,8 @@ pub(crate) struct Artifact {
     path: PathBuf,
     package: PathBuf,
     is_test: bool,
+    /// Its tests are those inside a library.
+    pub(crate) is_library: bool,
 }
 
 /// Builds with the given cargo command and returns the executables of its targets.
@@ -66,12 +68,14 @@ fn artifacts(messages: &str) -> Vec<Artifact> {
     #[derive(Deserialize)]
     struct Target {
         name: String,
+        kind: Vec<String>,
     }
     // Other kinds of message, and artifacts without an executable, lack one of the fields.
     messages
         .lines()
         .filter_map(|line| serde_json::from_str::<Message>(line).ok())
         .map(|message| Artifact {
+            is_library: message.target.kind.iter().any(|kind| kind == "lib"),
             target: message.target.name,
             path: message.executable,
             package: message.manifest_path.parent().map(Path::to_path_buf).unwrap_or_default(),
@@ -262,9 +266,9 @@ mod tests {
     #[test]
     fn only_messages_with_an_executable_are_artifacts() {
         let messages = concat!(
-            r#"{"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","profile":{"test":false},"target":{"name":"a"},"executable":null}"#,
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","profile":{"test":false},"target":{"name":"a","kind":["lib"]},"executable":null}"#,
             "\n",
-            r#"{"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","profile":{"test":true},"target":{"name":"loom"},"executable":"/t/loom-1"}"#,
+            r#"{"reason":"compiler-artifact","manifest_path":"/w/a/Cargo.toml","profile":{"test":true},"target":{"name":"loom","kind":["test"]},"executable":"/t/loom-1"}"#,
             "\n",
             r#"{"reason":"build-finished","success":true}"#,
             "\nnot json\n",
@@ -272,7 +276,7 @@ mod tests {
         let [artifact] = &artifacts(messages)[..] else { panic!("one executable") };
         assert_eq!(artifact.target, "loom");
         assert_eq!(artifact.package, Path::new("/w/a"));
-        assert!(artifact.is_test);
+        assert!(artifact.is_test && !artifact.is_library);
     }
 
     #[test]

@@ -29,6 +29,11 @@ struct Smoke {
 
 /// One row for every example of the workspace. A new example needs a row here.
 const SMOKE: &[Smoke] = &[
+    Smoke {
+        example: "device_pool",
+        args: &["--seconds", "1", "--json", "{out}/device_pool.json"],
+        writes: &["device_pool.json"],
+    },
     Smoke { example: "graceful_shutdown", args: &["{out}", "--seconds", "1"], writes: &["log"] },
     Smoke {
         example: "overload",

@@ -10,9 +10,9 @@ use std::{
 use anyhow::bail;
 
 use crate::{
-    artifact::{self, Verdict},
+    artifact::{self, Artifact, Verdict},
     command,
-    workspace::{Workspace, checked_release},
+    workspace::{Package, Workspace, checked_release},
 };
 
 /// Under any of these loom stops before it has seen every schedule, and the model passes.
@@ -32,26 +32,26 @@ pub(crate) struct Options {
 
 pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()> {
     refuse_early_stops()?;
-    let packages = workspace.with_tests_named("loom");
-    if packages.is_empty() {
-        bail!("there are no loom models: no file matches crates/*/tests/loom*.rs");
+    let mut programs = build(workspace, &workspace.with_tests_named("loom"), &["--test", "loom*"])?;
+    // the other tests of a library are none of loom's
+    let inside = build(workspace, &workspace.with_source_named("models.rs"), &["--lib"])?;
+    programs.extend(inside);
+    if programs.is_empty() {
+        bail!(
+            "there are no loom models: neither crates/*/tests/loom*.rs nor crates/*/src/**/models.rs"
+        );
     }
-    let mut cargo = workspace.cargo();
-    cargo.arg("test");
-    enable(&mut cargo, &workspace.target.join("loom"));
-    cargo.args(["--test", "loom*"]);
-    for package in packages {
-        cargo.args(["-p", &package.name]);
-    }
-    println!("$ {}", command::shown(&cargo));
 
     let logs = workspace.target.join("loom").join("logs");
     let envs: Vec<_> =
         options.preemptions.map(|n| ("LOOM_MAX_PREEMPTIONS", n.to_string())).into_iter().collect();
     let (mut passed, mut failed) = (0, 0);
     let wanted = |name: &String| options.filter.as_ref().is_none_or(|part| name.contains(part));
-    for program in artifact::build_tests(&mut cargo, Stdio::inherit())? {
-        let names = program.tests()?;
+    for program in programs {
+        let mut names = program.tests()?;
+        if program.is_library {
+            names.retain(|name| name.split("::").any(|module| module == "models"));
+        }
         if names.is_empty() {
             bail!("`{}` holds no tests under `--cfg tollgate_loom`", program.target);
         }
@@ -78,6 +78,26 @@ pub(crate) fn run(workspace: &Workspace, options: &Options) -> anyhow::Result<()
         bail!("no loom model has `{}` in its name", options.filter.as_deref().unwrap_or_default());
     }
     Ok(())
+}
+
+/// Builds the test programs of these packages that are selected so.
+fn build(
+    workspace: &Workspace,
+    packages: &[&Package],
+    selection: &[&str],
+) -> anyhow::Result<Vec<Artifact>> {
+    if packages.is_empty() {
+        return Ok(Vec::new());
+    }
+    let mut cargo = workspace.cargo();
+    cargo.arg("test");
+    enable(&mut cargo, &workspace.target.join("loom"));
+    cargo.args(selection);
+    for package in packages {
+        cargo.args(["-p", &package.name]);
+    }
+    println!("$ {}", command::shown(&cargo));
+    artifact::build_tests(&mut cargo, Stdio::inherit())
 }
 
 /// Makes a `cargo test` command build the models, in a target directory of their own.

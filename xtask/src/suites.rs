@@ -84,17 +84,29 @@ pub(crate) fn test(workspace: &Workspace, options: &TestOptions) -> anyhow::Resu
 }
 
 pub(crate) fn prop(workspace: &Workspace, options: &PropOptions) -> anyhow::Result<()> {
-    let packages = workspace.with_tests_named("prop");
-    if packages.is_empty() {
-        bail!("there are no property tests: no file matches crates/*/tests/prop*.rs");
+    let outside = workspace.with_tests_named("prop");
+    let inside = workspace.with_source_named("props.rs");
+    if outside.is_empty() && inside.is_empty() {
+        bail!(
+            "there are no property tests: neither crates/*/tests/prop*.rs nor crates/*/src/**/props.rs"
+        );
     }
-    let mut cargo = workspace.cargo();
-    cargo.arg("test");
-    checked_release(&mut cargo).args(["--all-features", "--test", "prop*"]);
-    for package in packages {
-        cargo.args(["-p", &package.name]);
+    // the other tests of a library are none of these
+    let suites = [(outside, ["--test", "prop*"], ""), (inside, ["--lib", "--"], "props::")];
+    for (packages, selection, filter) in suites {
+        if packages.is_empty() {
+            continue;
+        }
+        let mut cargo = workspace.cargo();
+        cargo.arg("test");
+        checked_release(&mut cargo).arg("--all-features");
+        for package in packages {
+            cargo.args(["-p", &package.name]);
+        }
+        cargo.args(selection).args((!filter.is_empty()).then_some(filter));
+        run(cargo.env("PROPTEST_CASES", options.cases.to_string()))?;
     }
-    run(cargo.env("PROPTEST_CASES", options.cases.to_string()))
+    Ok(())
 }
 
 pub(crate) fn doc(workspace: &Workspace) -> anyhow::Result<()> {

@@ -76,6 +76,25 @@ impl Workspace {
         let named = |target: &Target| target.is("test") && target.name.starts_with(prefix);
         self.libraries().filter(|package| package.targets.iter().any(named)).collect()
     }
+
+    /// The library crates that have a module of tests in a source file of this name.
+    pub(crate) fn with_source_named(&self, name: &str) -> Vec<&Package> {
+        self.libraries().filter(|package| package.has_source(name)).collect()
+    }
+}
+
+impl Package {
+    /// Whether a source file of the package's library has this name.
+    fn has_source(&self, name: &str) -> bool {
+        fn find(dir: &Path, name: &str) -> bool {
+            let entries = std::fs::read_dir(dir).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path()).any(|path| match path.is_dir() {
+                true => find(&path, name),
+                false => path.file_name().is_some_and(|own| own == name),
+            })
+        }
+        self.manifest_path.parent().is_some_and(|package| find(&package.join("src"), name))
+    }
 }
 
 /// The cargo that runs this program, so that nested commands use the same toolchain.

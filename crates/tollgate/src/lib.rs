@@ -1,4 +1,4 @@
-//! Admission control and bounded execution for synchronous work in async services.
+//! Admission control and bounded execution for synchronous work in async services, and for work on devices.
 //!
 //! Bare `spawn_blocking` has an unbounded queue, no deadlines, no visibility, and a shutdown that hangs. tollgate decides
 //! which work may start, runs it on threads of its own, and proves at shutdown what has stopped and what has not.
@@ -41,14 +41,20 @@
 //! | --- | --- | --- |
 //! | [`admission`] | `tollgate-admission` | decides which work may start; knows no runtime |
 //! | [`blocking`] | `tollgate-blocking` | runs what was admitted, on threads |
+//! | `device` | `tollgate-device` | runs work on a device: a pool for each, and a device on the CPU |
 //!
 //! # Features
 //!
-//! `tracing` (default): closures run within the submitter's span, and slow ones are warned of. `serde`: figures and
-//! reports can be serialised.
+//! | feature | default | what it adds |
+//! | --- | --- | --- |
+//! | `device` | yes | the module `device`, with the host device; it needs no driver |
+//! | `tracing` | yes | closures run within the submitter's span, slow ones are warned of, and what becomes of device jobs can be followed |
+//! | `serde` | no | figures and reports can be serialised |
 
 pub use tollgate_admission as admission;
 pub use tollgate_blocking as blocking;
+#[cfg(feature = "device")]
+pub use tollgate_device as device;
 
 /// What most programs need.
 pub mod prelude {
@@ -60,10 +66,15 @@ pub mod prelude {
         BlockingPool, Cancelled, Dedicated, Executor, JobContext, LanePolicy, Panic, PoolStats,
         RunError, ShutdownReport, SubmitError, Ticket,
     };
+    #[cfg(feature = "device")]
+    pub use tollgate_device::{
+        AdmitError, Attempt, AttemptHandle, DeviceHandle, DeviceKind, DevicePool, DeviceProfile,
+        DeviceReport, DeviceSnapshot, JobError, Reason, backend::Backend,
+    };
 }
 
 /// The examples of the guides are tests too.
-#[cfg(doctest)]
+#[cfg(all(doctest, feature = "device"))]
 mod guides {
     #[doc = include_str!("../../../README.md")]
     struct Readme;

@@ -147,6 +147,7 @@ impl Inner {
         let demand = Demand {
             ready: self.ready.len(),
             remains: self.remains.are_here(),
+            urgent: self.remains.are_urgent(),
             out: self.state.out(),
             capacity: self.state.capacity(),
         };
@@ -260,7 +261,10 @@ impl Core {
     fn tell_refused(&self, refused: &mut Vec<Refusal>) -> MutexGuard<'_, Inner> {
         let jobs: Vec<_> = refused.drain(..).map(Refusal::tell).collect();
         let mut guard = self.lock();
-        guard.remains.put(jobs);
+        let is_closed =
+            |job: &Arc<dyn Job>| guard.state.closed_to(&job.header().request()).is_some();
+        let urgent = jobs.iter().any(is_closed);
+        guard.remains.put(jobs, urgent);
         guard
     }
 }

@@ -110,6 +110,8 @@ pub(crate) struct Demand {
     pub(super) ready: usize,
     /// Refused jobs are there to be ended.
     pub(super) remains: bool,
+    /// Somebody may wait for that.
+    pub(super) urgent: bool,
     /// Permits that are out: jobs that run or are ready hold them.
     pub(super) out: u64,
     pub(super) capacity: u64,
@@ -166,12 +168,14 @@ impl Crew {
     fn use_for_threads(&self, demand: Demand) -> u64 {
         // jobs that run or are ready hold permits; a worker that is detained is none for them, and no part of the capacity
         let use_for_jobs = demand.out.saturating_add(self.detained as u64);
-        // what refused jobs left is worth a thread, if the capacity has room for one
+        // what refused jobs left is worth a thread, if the capacity has room for one; who waits for an end is not to wait
+        // for closures of others, hence for him one more
         let remains = u64::from(demand.remains);
-        use_for_jobs.max(demand.capacity.min(use_for_jobs.saturating_add(remains)))
+        let most = demand.capacity.saturating_add(u64::from(demand.urgent));
+        use_for_jobs.max(most.min(use_for_jobs.saturating_add(remains)))
     }
 
-    /// More threads than could ever run a job each: the capacity went down.
+    /// More threads than could ever run a job each: the capacity went down, or one came for what refused jobs left.
     #[inline]
     pub(super) fn has_surplus(&self, capacity: u64) -> bool {
         // one that is to come may not

@@ -267,7 +267,7 @@ impl Inner {
         RunError::Refused(self.state.acquire_error(&request, cause))
     }
 
-    /// More threads than could ever run a job each: the capacity went down.
+    /// See [`Crew::has_surplus`].
     #[inline]
     fn has_surplus(&self) -> bool {
         self.crew.has_surplus(self.state.capacity())
@@ -750,6 +750,7 @@ impl Core {
         inner.take_back_ready(is_closed_to, &mut after, |inner, job| {
             inner.closed_error(job, closed)
         });
+        inner.remains.hurry();
         // idle threads look once more, for what refused jobs left, and end
         inner.crew.rouse().into_iter().for_each(|thread| after.call(thread));
         self.finish(guard, &mut after);
@@ -997,6 +998,7 @@ impl Engine for Core {
         inner.take_back_ready(is_closed_to, &mut after, |inner, job| {
             inner.closed_error(job, Closed::Scope)
         });
+        inner.remains.hurry();
         self.finish(guard, &mut after);
     }
 

@@ -11,6 +11,8 @@ pub(crate) struct Remains {
     here: VecDeque<Arc<dyn Job>>,
     /// Those that have not come here, and those that were taken from here and have not ended.
     elsewhere: usize,
+    /// Of those that are here, some keep a scope or the pool from its end.
+    urgent: bool,
     /// Somebody is ending all of them.
     reaped: bool,
 }
@@ -20,6 +22,17 @@ impl Remains {
     #[inline]
     pub(super) fn are_here(&self) -> bool {
         !self.here.is_empty()
+    }
+
+    /// Whether those that are here are not to wait until a worker has time.
+    #[inline]
+    pub(super) fn are_urgent(&self) -> bool {
+        self.urgent
+    }
+
+    /// A scope, or the pool, was closed: what is here may keep it from its end.
+    pub(super) fn hurry(&mut self) {
+        self.urgent = self.are_here();
     }
 
     /// Whether every one of them has ended.
@@ -34,15 +47,17 @@ impl Remains {
         self.elsewhere += 1;
     }
 
-    /// Those that were told come here.
-    pub(super) fn put(&mut self, told: Vec<Arc<dyn Job>>) {
+    /// Those that were told come here; `urgent` when one of them keeps something from its end.
+    pub(super) fn put(&mut self, told: Vec<Arc<dyn Job>>, urgent: bool) {
         self.elsewhere -= told.len();
+        self.urgent |= urgent;
         self.here.extend(told);
     }
 
     /// One for the caller to end. One at a time: those behind a destructor that never ends are for others.
     pub(super) fn take(&mut self) -> Option<Arc<dyn Job>> {
         let job = self.here.pop_front()?;
+        self.urgent &= !self.here.is_empty();
         self.elsewhere += 1;
         Some(job)
     }

@@ -30,19 +30,24 @@ pub(crate) struct Stop {
     within: AtomicBool,
     /// The worker that it began on before it was run, and 1; 0 for none. Written before it runs.
     begun: AtomicU32,
-    state: Mutex<StopState>,
+    /// Of what is below, what there is. Each flag is set before the lock, and looked at under it by whoever is about to wait.
+    flags: AtomicU8,
+    waits: Mutex<Waits>,
 }
 
+/// It is to be dropped at its next await, or before it begins.
+const ABORT: u8 = 1;
+/// It was woken since it was polled last.
+const WOKEN: u8 = 2;
+/// It should end by itself.
+const ASKED: u8 = 4;
+/// It has waited, and `runner` is there unless somebody has taken it.
+const PARKED: u8 = 8;
+
 #[derive(Default)]
-struct StopState {
-    /// It is to be dropped at its next await, or before it begins.
-    abort: bool,
+struct Waits {
     /// Where it waits, if it runs and does.
     runner: Option<Waker>,
-    /// It was woken since it was polled last.
-    woken: bool,
-    /// It should end by itself.
-    asked: bool,
     /// Made when somebody wants it.
     token: Option<CancellationToken>,
 }
@@ -55,7 +60,8 @@ impl Stop {
             seats: AtomicU8::new(0),
             within: AtomicBool::new(false),
             begun: AtomicU32::new(0),
-            state: Mutex::new(StopState::default()),
+            flags: AtomicU8::new(0),
+            waits: Mutex::new(Waits::default()),
         }
     }
 
@@ -93,47 +99,46 @@ impl Stop {
     /// Has it dropped at its next await. Says whether it was woken for that.
     #[must_use]
     pub(crate) fn abort(&self) -> bool {
-        let mut state = self.state.lock();
-        state.abort = true;
-        let runner = state.runner.take();
-        drop(state);
-        let woke = runner.is_some();
-        if let Some(runner) = runner {
-            contain(|| runner.wake());
-        }
+        let woke = self.rouse(ABORT, |runner| contain(|| runner.wake()));
         self.ask();
         woke
     }
 
     /// Something that it waits for has come about. Says whether it waits, and so was woken.
     fn wake(&self) -> bool {
-        let mut state = self.state.lock();
-        state.woken = true;
-        let runner = state.runner.take();
-        drop(state);
+        self.rouse(WOKEN, Waker::wake)
+    }
+
+    fn rouse(&self, flag: u8, wake: impl FnOnce(Waker)) -> bool {
+        // pairs with `unpark`: the poll that follows it sees what the job was woken for
+        self.flags.fetch_or(flag, Ordering::Release);
+        // who parks has the lock: it either sees the flag or leaves its waker for this
+        let runner = self.waits.lock().runner.take();
         let woke = runner.is_some();
         if let Some(runner) = runner {
-            runner.wake();
+            wake(runner);
         }
         woke
     }
 
     /// It is to be polled: what woke it before is seen by that. Says whether it is to be dropped instead.
     fn unpark(&self) -> bool {
-        let mut state = self.state.lock();
-        state.woken = false;
-        let (abort, stale) = (state.abort, state.runner.take());
-        drop(state);
+        // nearly always so: nothing has happened to it, and it has not waited
+        if self.flags.load(Ordering::Relaxed) & !ASKED == 0 {
+            return false;
+        }
+        // pairs with `rouse`
+        let flags = self.flags.fetch_and(!(WOKEN | PARKED), Ordering::Acquire);
+        let stale = self.waits.lock().runner.take();
         drop(stale);
-        abort
+        flags & ABORT != 0
     }
 
     /// Asks it to end by itself.
     pub(crate) fn ask(&self) {
-        let mut state = self.state.lock();
-        state.asked = true;
-        let token = state.token.clone();
-        drop(state);
+        self.flags.fetch_or(ASKED, Ordering::Relaxed);
+        // who makes the token has the lock: it either sees the flag or leaves the token for this
+        let token = self.waits.lock().token.clone();
         if let Some(token) = token {
             // wakes those who wait for it, by code of theirs
             contain(|| token.cancel());
@@ -141,19 +146,20 @@ impl Stop {
     }
 
     fn is_aborted(&self) -> bool {
-        self.state.lock().abort
+        self.flags.load(Ordering::Relaxed) & ABORT != 0
     }
 
     /// It has returned from a poll and waits. Says whether it is to be dropped instead.
     fn park(&self, waker: &Waker) -> bool {
         // a waker's clone and drop are user code, hence not under the lock
         let mut fresh = Some(waker.clone());
-        let mut state = self.state.lock();
-        let (abort, woken) = (state.abort, state.woken);
+        let mut waits = self.waits.lock();
+        let flags = self.flags.fetch_or(PARKED, Ordering::Relaxed);
+        let (abort, woken) = (flags & ABORT != 0, flags & WOKEN != 0);
         if !abort && !woken {
-            state.runner = fresh.take();
+            waits.runner = fresh.take();
         }
-        drop(state);
+        drop(waits);
         if woken && let Some(waker) = fresh {
             // while it was polled
             waker.wake();
@@ -162,10 +168,10 @@ impl Stop {
     }
 
     fn token(&self) -> CancellationToken {
-        let mut state = self.state.lock();
-        let token = state.token.get_or_insert_default().clone();
-        let asked = state.asked;
-        drop(state);
+        let mut waits = self.waits.lock();
+        let token = waits.token.get_or_insert_default().clone();
+        let asked = self.flags.load(Ordering::Relaxed) & ASKED != 0;
+        drop(waits);
         if asked {
             token.cancel();
         }
@@ -215,6 +221,10 @@ pub(crate) struct Job<T> {
     class: Class,
     stop: Stop,
     slot: Mutex<Slot<T>>,
+    /// Nobody will want its result. Set before the slot says so.
+    unwatched: AtomicBool,
+    /// There is something to be called at its end.
+    calls_back: bool,
     callback: Mutex<Option<Callback>>,
 }
 
@@ -240,6 +250,8 @@ impl<T: Send + 'static> Job<T> {
             class,
             stop: Stop::new(),
             slot: Mutex::new(Slot::Open(None)),
+            unwatched: AtomicBool::new(false),
+            calls_back: callback.is_some(),
             callback: Mutex::new(callback),
         })
     }
@@ -266,6 +278,8 @@ impl<T: Send + 'static> Job<T> {
 
     /// Nobody will want its result.
     pub(crate) fn unwatch(&self) {
+        // Relaxed: who does not see it finds it in the slot, later
+        self.unwatched.store(true, Ordering::Relaxed);
         let mut slot = self.slot.lock();
         let was = std::mem::replace(&mut *slot, Slot::Unwatched);
         drop(slot);
@@ -312,11 +326,10 @@ impl<T: Send + 'static> Job<T> {
 
     /// Drops a result that nobody wants.
     fn discard(&self, result: Result<T, Reason>) -> Option<Result<T, Reason>> {
-        let unwatched = matches!(*self.slot.lock(), Slot::Unwatched);
-        if !unwatched {
+        if !self.unwatched.load(Ordering::Relaxed) {
             return Some(result);
         }
-        contain(|| drop(result));
+        worker::end_as(self.core.id.get(), || contain(|| drop(result)));
         None
     }
 
@@ -339,9 +352,8 @@ impl<T: Send + 'static> Job<T> {
     /// this thread does nothing more for the job.
     fn finish(&self, result: Result<T, Reason>, outcome: Outcome, last: bool) -> Option<Next> {
         let place = self.stop.place()?;
-        let pool = self.core.id.get();
-        let callback = self.callback.lock().take();
-        let result = worker::end_as(pool, || self.discard(result));
+        let callback = if self.calls_back { self.callback.lock().take() } else { None };
+        let result = self.discard(result);
         let leaves = callback.is_none();
         let last = last && leaves;
         // for the job that may come next: one that can't be bound never begins
@@ -353,7 +365,7 @@ impl<T: Send + 'static> Job<T> {
             }
             return next;
         };
-        worker::end_as(pool, || {
+        worker::end_as(self.core.id.get(), || {
             if let Some(result) = result {
                 self.deliver(result);
             }
@@ -374,9 +386,11 @@ impl<T: Send + 'static> Job<T> {
 }
 
 /// Whoever has this ends the job.
-struct Guard<T: Send + 'static> {
+pub(crate) struct Guard<T: Send + 'static> {
     job: Arc<Job<T>>,
     worker: Option<u32>,
+    /// It was polled.
+    polled: bool,
     over: bool,
 }
 
@@ -399,7 +413,7 @@ impl<T: Send + 'static> Guard<T> {
         Ok(())
     }
 
-    fn context(&self) -> DeviceContext {
+    pub(crate) fn context(&self) -> DeviceContext {
         let Job { core, kind, stop, .. } = &*self.job;
         let job = Arc::clone(&self.job) as Arc<dyn Stoppable>;
         let id = stop.place().map_or(JobId::new(0), |place| place.id);
@@ -412,12 +426,12 @@ impl<T: Send + 'static> Guard<T> {
 
     /// Polls the job's future as the job.
     fn poll<F: Future<Output = T>>(
-        &self,
+        &mut self,
         cx: &mut Context<'_>,
         body: Pin<&mut Option<F>>,
     ) -> Poll<Result<T, (Reason, Outcome)>> {
         let core = &self.job.core;
-        if core.is_here() {
+        if std::mem::replace(&mut self.polled, true) && core.is_here() {
             // the device may have been reset since; what the job then calls says so if this can't help it
             let _ = core.bind();
         }
@@ -475,7 +489,7 @@ struct Whole<M, T: Send + 'static> {
 
 impl<M, T: Send + 'static> Whole<M, T> {
     fn new(job: Arc<Job<T>>, make: M) -> Self {
-        let guard = Guard { job, worker: None, over: false };
+        let guard = Guard { job, worker: None, polled: false, over: false };
         Whole { make: Some(make), guard: Some(guard) }
     }
 }
@@ -483,7 +497,7 @@ impl<M, T: Send + 'static> Whole<M, T> {
 /// An async job as a task. `make` is called on the worker where it begins.
 pub(crate) fn task<M, F, T>(job: &Arc<Job<T>>, make: M) -> Task
 where
-    M: FnOnce(DeviceContext) -> F + Send + 'static,
+    M: FnOnce(&Guard<T>) -> F + Send + 'static,
     F: Future<Output = T> + Send + 'static,
     T: Send + 'static,
 {
@@ -497,8 +511,7 @@ where
                 Err(ended)
             }
             Ok(()) => {
-                let context = guard.context();
-                match attempt(|| guard.run_as(|| make(context))) {
+                match attempt(|| guard.run_as(|| make(&guard))) {
                     Err(ended) => Err(ended),
                     Ok(future) => {
                         let mut body = pin!(Some(future));
@@ -526,7 +539,7 @@ pub(crate) fn closure<M, T>(
     make: M,
 ) -> impl FnOnce() + Send + 'static + use<M, T>
 where
-    M: FnOnce(DeviceContext) -> T + Send + 'static,
+    M: FnOnce(&Guard<T>) -> T + Send + 'static,
     T: Send + 'static,
 {
     let whole = Whole::new(Arc::clone(job), make);
@@ -539,10 +552,7 @@ where
                 contain(|| guard.run_as(|| drop(make)));
                 Err(ended)
             }
-            Ok(()) => {
-                let context = guard.context();
-                attempt(|| guard.run_as(|| make(context)))
-            }
+            Ok(()) => attempt(|| guard.run_as(|| make(&guard))),
         };
         let next = guard.finish(result);
         debug_assert!(next.is_none(), "a blocking job has no seat to hand on");

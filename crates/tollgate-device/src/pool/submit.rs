@@ -3,7 +3,7 @@
 use super::book::{AttemptPlace, Facts};
 use super::core::{Core, Order};
 use super::error::JobError;
-use super::job::{Callback, DeviceContext, Job, closure, task};
+use super::job::{Callback, DeviceContext, Guard, Job, closure, task};
 use super::kind::{Class, DeviceKind};
 use super::run::{BlockingTask, DeviceRun, DeviceTask, Fresh};
 use std::fmt;
@@ -119,7 +119,7 @@ impl<'a, P> DeviceJob<'a, P> {
 
     fn fresh<M, F>(mut self, make: M) -> Fresh<F::Output>
     where
-        M: FnOnce(DeviceContext) -> F + Send + 'static,
+        M: FnOnce(&Guard<F::Output>) -> F + Send + 'static,
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
@@ -134,7 +134,7 @@ impl<'a, P> DeviceJob<'a, P> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.run_with(move |_| future)
+        DeviceRun::new(self.fresh(move |_| future))
     }
 
     /// Like [`run`](Self::run), for a future that is made on the worker and knows the job's id and the worker's number.
@@ -144,7 +144,7 @@ impl<'a, P> DeviceJob<'a, P> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        DeviceRun::new(self.fresh(make))
+        DeviceRun::new(self.fresh(move |guard| make(guard.context())))
     }
 
     /// Runs a closure on a thread for blocking jobs. The answer is immediate: it is accepted and starts now, or is refused.
@@ -159,7 +159,7 @@ impl<'a, P> DeviceJob<'a, P> {
         F: FnOnce() -> T + Send + 'static,
         T: Send + 'static,
     {
-        self.submit_blocking_with(move |_| f())
+        self.submit_closure(move |_| f())
     }
 
     /// Like [`submit_blocking`](Self::submit_blocking), for a closure that looks at its [context](DeviceContext).
@@ -170,6 +170,14 @@ impl<'a, P> DeviceJob<'a, P> {
     pub fn submit_blocking_with<F, T>(self, f: F) -> Result<BlockingTask<T>, JobError>
     where
         F: FnOnce(DeviceContext) -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        self.submit_closure(move |guard| f(guard.context()))
+    }
+
+    fn submit_closure<F, T>(self, f: F) -> Result<BlockingTask<T>, JobError>
+    where
+        F: FnOnce(&Guard<T>) -> T + Send + 'static,
         T: Send + 'static,
     {
         let (name, kind) = (self.name.clone(), self.kind);
@@ -189,7 +197,7 @@ impl<P> DeviceJob<'_, P> {
         f: F,
     ) -> Result<(Arc<Job<T>>, impl FnOnce() + Send + 'static + use<P, F, T>), JobError>
     where
-        F: FnOnce(DeviceContext) -> T + Send + 'static,
+        F: FnOnce(&Guard<T>) -> T + Send + 'static,
         T: Send + 'static,
     {
         let (job, order, bound) = self.prepare();
@@ -214,7 +222,7 @@ impl DeviceJob<'_, MayDetach> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.spawn_with(move |_| future)
+        self.fresh(move |_| future).submit(true).map(DeviceTask::new)
     }
 
     /// Like [`spawn`](Self::spawn), for a future that is made on the worker and knows the job's id and the worker's number.
@@ -228,7 +236,7 @@ impl DeviceJob<'_, MayDetach> {
         F: Future + Send + 'static,
         F::Output: Send + 'static,
     {
-        self.fresh(make).submit(true).map(DeviceTask::new)
+        self.fresh(move |guard| make(guard.context())).submit(true).map(DeviceTask::new)
     }
 }
 

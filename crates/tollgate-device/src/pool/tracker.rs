@@ -9,29 +9,30 @@ pub struct Tracker(Arc<Figures>);
 
 #[derive(Debug, Default)]
 struct Figures {
-    active: Peaked,
-    executing: Peaked,
-}
-
-#[derive(Debug, Default)]
-struct Peaked {
+    /// Jobs that run, and in the upper half those of them that execute.
     now: AtomicU64,
-    peak: AtomicU64,
+    peak_active: AtomicU64,
+    peak_executing: AtomicU64,
 }
 
-// Relaxed throughout: the counter's own order of changes is what the peak is taken of, and nothing else is ordered by it
-impl Peaked {
-    fn add(&self) {
-        let now = self.now.fetch_add(1, Ordering::Relaxed) + 1;
-        self.peak.fetch_max(now, Ordering::Relaxed);
-    }
+/// One job that runs, and one that executes too.
+const ACTIVE: u64 = 1;
+const EXECUTING: u64 = ACTIVE + (1 << 32);
 
-    fn sub(&self) {
-        self.now.fetch_sub(1, Ordering::Relaxed);
+fn halves(now: u64) -> (u64, u64) {
+    (now & u64::from(u32::MAX), now >> 32)
+}
+
+/// Relaxed, as all of this: the order of changes of each figure is what its peak is taken of, and nothing else is ordered by
+/// it.
+fn raise(peak: &AtomicU64, to: u64) {
+    // seldom higher than before
+    if peak.load(Ordering::Relaxed) < to {
+        peak.fetch_max(to, Ordering::Relaxed);
     }
 }
 
-/// What a [`Tracker`] has counted. The figures are read one after the other.
+/// What a [`Tracker`] has counted: what is now at one instant, and then the peaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize, serde::Deserialize))]
 #[non_exhaustive]
@@ -56,26 +57,26 @@ impl Tracker {
     /// The figures.
     #[must_use]
     pub fn snapshot(&self) -> TrackerSnapshot {
-        let Figures { active, executing } = &*self.0;
+        let Figures { now, peak_active, peak_executing } = &*self.0;
+        let (active, executing) = halves(now.load(Ordering::Relaxed));
         TrackerSnapshot {
-            active: active.now.load(Ordering::Relaxed),
-            peak_active: active.peak.load(Ordering::Relaxed),
-            executing: executing.now.load(Ordering::Relaxed),
-            peak_executing: executing.peak.load(Ordering::Relaxed),
+            active,
+            peak_active: peak_active.load(Ordering::Relaxed),
+            executing,
+            peak_executing: peak_executing.load(Ordering::Relaxed),
         }
     }
 
     pub(crate) fn started(&self, executes: bool) {
-        self.0.active.add();
-        if executes {
-            self.0.executing.add();
-        }
+        let Figures { now, peak_active, peak_executing } = &*self.0;
+        let one = if executes { EXECUTING } else { ACTIVE };
+        let (active, executing) = halves(now.fetch_add(one, Ordering::Relaxed) + one);
+        raise(peak_active, active);
+        raise(peak_executing, executing);
     }
 
     pub(crate) fn ended(&self, executes: bool) {
-        self.0.active.sub();
-        if executes {
-            self.0.executing.sub();
-        }
+        let one = if executes { EXECUTING } else { ACTIVE };
+        self.0.now.fetch_sub(one, Ordering::Relaxed);
     }
 }

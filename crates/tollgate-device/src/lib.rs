@@ -15,8 +15,49 @@
 //! | stop, and know what has stopped | [`DevicePool::shutdown`], [`DeviceReport`] |
 //! | exit the process with work under way | [`ExitPolicy`] |
 //! | write code that runs on any driver | [`backend::Backend`] |
+//! | have one pool per device in the whole process | [`DevicePoolBuilder::shared`], [`DevicePool::find`] |
+//! | have a bounded number of streams, and give them back in mid-work | [`stream::StreamPool`], [`stream::StreamLease`] |
+//! | await a stream without a blocked thread | [`stream::Completion`] |
 //! | test a GPU service on a machine without a GPU | [`host`] |
 //! | make a device fail, at the call or long after it | [`host::FaultPlan`], [`host::HostControl`] |
+//!
+//! # A query on a device
+//!
+//! ```
+//! use tollgate_device::backend::Backend;
+//! use tollgate_device::host::{HostDevice, HostKernel};
+//! use tollgate_device::{DeviceKind, DevicePool, DeviceProfile};
+//!
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! # let rt = tokio::runtime::Runtime::new()?;
+//! # rt.block_on(async {
+//! let device = HostDevice::builder().name("gpu0").build()?;
+//! // 4 attempts at once, 3 workers, of which 1 is kept for setup and cleanup
+//! let pool = DevicePool::builder(device.clone(), DeviceProfile::new(4, 3)).build()?;
+//! let attempt = pool.admission().await?;
+//!
+//! let own = device.clone();
+//! let set_up = async move {
+//!     let stream = own.create_stream(0)?;
+//!     let memory = own.allocate(&stream, 4096)?;
+//!     Ok::<_, tollgate_device::backend::DriverError>((stream, memory))
+//! };
+//! let (stream, memory) = attempt.job("set up").kind(DeviceKind::SETUP).run(set_up).await??;
+//!
+//! let own = device.clone();
+//! let query = async move {
+//!     own.launch(&stream, HostKernel::new("ones", (memory.write::<u8>(),), |(row,)| row.fill(1)))?;
+//!     // the job has a worker until it ends, so it may block
+//!     own.synchronize_stream(&stream).map(|()| (stream, memory))
+//! };
+//! let (stream, memory) = attempt.job("query").run(query).await??;
+//!
+//! // never waits behind executions, and is never refused for want of a permit
+//! attempt.release("free", async move { device.free(&stream, memory) })?.await??;
+//! # Ok::<_, Box<dyn std::error::Error>>(())
+//! # })
+//! # }
+//! ```
 //!
 //! # What is guaranteed
 //!

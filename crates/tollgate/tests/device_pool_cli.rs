@@ -97,7 +97,7 @@ fn a_short_run_checks_itself_and_accounts_for_every_query() {
 
     let figures = run.figures();
     assert_eq!((count(&figures["seed"]), count(&figures["clients"])), (7, 20));
-    assert_eq!(figures["interrupted"], false);
+    assert_eq!(figures["interrupted_by"], Value::Null);
     assert_eq!(figures["check"]["ok"], true, "{figures}");
     assert_eq!(figures["shutdown"]["complete"], true, "{figures}");
     assert!(count(&figures["offered"]) >= 20, "{figures}");
@@ -121,6 +121,7 @@ fn a_bad_number_is_refused() {
         ("--clients", "many"),
         ("--clients", "65536"),
         ("--seed", "1.5"),
+        ("--seed", "-1"),
     ] {
         assert_refuses(Run::new().command(&[option, value]), option);
     }
@@ -135,8 +136,7 @@ fn a_file_that_cannot_be_written_is_refused_before_the_run() {
 }
 
 #[cfg(unix)]
-#[test]
-fn ctrl_c_ends_a_run_gracefully() {
+fn ends_well_on(signal: &str, name: &str, code: i32) {
     let run = Run::new();
     let mut command = run.command(&["--seconds", "3600", "--clients", "20"]);
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
@@ -149,16 +149,31 @@ fn ctrl_c_ends_a_run_gracefully() {
         assert_ne!(read, 0, "the example ended by itself: {said}");
     }
     let id = child.id().to_string();
-    let kill = Command::new("kill").args(["-INT", &id]).status().expect("kill can be run");
+    let kill = Command::new("kill").args([signal, &id]).status().expect("kill can be run");
     assert!(kill.success());
     stderr.read_to_string(&mut said).expect("stderr is text");
     let output = child.wait_with_output().expect("the example ends");
-    assert_eq!(output.status.code(), Some(130), "{}\n{said}", stdout(&output));
-    assert!(said.contains("shutting down gracefully"), "{said}");
+    assert_eq!(output.status.code(), Some(code), "{}\n{said}", stdout(&output));
+    assert!(said.contains(&format!("{name}: ending in good order")), "{said}");
+    let stdout = stdout(&output);
+    assert!(stdout.contains("check ok") && stdout.contains("shutdown: complete"), "{stdout}");
+    assert!(stdout.contains(&format!("{name} ended the run early")), "{stdout}");
 
     let figures = run.figures();
-    assert_eq!(figures["interrupted"], true);
+    assert_eq!(figures["interrupted_by"], name);
     assert_eq!(figures["check"]["ok"], true, "{figures}");
     assert_eq!(figures["shutdown"]["complete"], true, "{figures}");
     assert_adds_up(&figures);
+}
+
+#[cfg(unix)]
+#[test]
+fn ctrl_c_ends_a_run_in_good_order() {
+    ends_well_on("-INT", "ctrl-c", 130);
+}
+
+#[cfg(unix)]
+#[test]
+fn sigterm_ends_a_run_in_good_order() {
+    ends_well_on("-TERM", "SIGTERM", 143);
 }

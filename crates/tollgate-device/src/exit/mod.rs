@@ -17,8 +17,23 @@ use crate::sync::plain::Mutex;
 /// How long the exit of the process waits for a device's work to end, and who hears of what had not.
 ///
 /// When the process exits (by a return from `main` or [`std::process::exit`], not by a signal or an abort), a pool accepts
-/// nothing more, async jobs are dropped at their next await, and what runs synchronously is waited for. By then most other
-/// threads still run; destructors of statics do not.
+/// nothing more, async jobs are dropped at their next await, and what runs synchronously is waited for. Pools end before
+/// devices, and other threads of the process still run. A job that itself exits the process is not waited for.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_device::host::HostDevice;
+/// use tollgate_device::{DevicePool, DeviceProfile, ExitPolicy};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let policy = ExitPolicy::within(Duration::from_secs(10))
+///     .on_leak(|left| eprintln!("gave up waiting for the device: {left}"));
+/// let device = HostDevice::builder().build()?;
+/// let pool = DevicePool::builder(device, DeviceProfile::new(4, 3)).exit(policy).build()?;
+/// # drop(pool);
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Clone, Default)]
 pub struct ExitPolicy {
     within: Option<Duration>,
@@ -34,8 +49,9 @@ impl ExitPolicy {
         ExitPolicy::default()
     }
 
-    /// Waits for so long, and then lets the process exit with what is left still running; that is reported, on the standard
-    /// error stream unless [`on_leak`](Self::on_leak) says otherwise.
+    /// Waits for so long, by the clock of the process, and then lets it exit with what is left still running; that is
+    /// reported, on the standard error stream unless [`on_leak`](Self::on_leak) says otherwise. A span that no clock will show
+    /// has no end.
     #[must_use]
     pub fn within(span: Duration) -> Self {
         ExitPolicy { within: Some(span), leak: None }

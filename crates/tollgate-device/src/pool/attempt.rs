@@ -18,11 +18,39 @@ use tollgate_admission::{AcquireError, Deadline, JobName, Scope, TryAcquireError
 /// An attempt that is to be admitted: the one thing that may wait for permits of a pool, in turn, bounded, and for no longer
 /// than its deadline.
 ///
-/// As a future it yields the [`Attempt`]. Nothing is asked for before the first poll.
+/// As a future it yields the [`Attempt`]. Nothing is asked for before the first poll. It waits for a root permit, in order of
+/// arrival, and then for the permit of its cleanup, which the cleanup of an earlier attempt may still have. Giving up is O(1),
+/// however many wait. Any executor may poll it; the pool keeps the time.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_device::admission::{AcquireError, Deadline};
+/// use tollgate_device::host::HostDevice;
+/// use tollgate_device::{DevicePool, DeviceProfile};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let rt = tokio::runtime::Runtime::new()?;
+/// # rt.block_on(async {
+/// let device = HostDevice::builder().build()?;
+/// let pool = DevicePool::builder(device, DeviceProfile::new(1, 2)).build()?;
+/// let attempt = pool.admission().await?;
+///
+/// let soon = Deadline::after(Duration::from_millis(1));
+/// let late = pool.admission().deadline(soon).await.unwrap_err();
+/// assert!(matches!(late.cause(), AcquireError::Deadline { .. }));
+///
+/// drop(attempt);
+/// let attempt = pool.admission().try_admit()?;
+/// # drop(attempt);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })
+/// # }
+/// ```
 ///
 /// # Errors
 ///
-/// [`AdmitError`]: as many wait as may, the deadline passed, the pool or the scope is closed.
+/// [`AdmitError`]: as many wait as [may](super::DeviceProfile::max_waiting), the deadline passed (its own or the scope's, also
+/// when a permit is free), the pool or the scope is closed.
 ///
 /// # Cancel safety
 ///
@@ -155,6 +183,35 @@ impl fmt::Debug for Admission {
 ///
 /// Dropping it ends it without a cleanup. Its permits come back when the last job under it has ended, and the pool has not
 /// drained before.
+///
+/// ```
+/// use tollgate_device::host::HostDevice;
+/// use tollgate_device::{Class, DeviceKind, DevicePool, DeviceProfile};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let rt = tokio::runtime::Runtime::new()?;
+/// # rt.block_on(async {
+/// let device = HostDevice::builder().build()?;
+/// let pool = DevicePool::builder(device, DeviceProfile::new(4, 3).auxiliary(2)).build()?;
+/// let attempt = pool.admission().await?;
+///
+/// attempt.job("plan").kind(DeviceKind::SETUP).run(async { /* load modules */ }).await?;
+/// let under = attempt.handle();
+/// let query = attempt.job("query").run(async move {
+///     // runs right here, as a part of this job, and counts as auxiliary
+///     let scan = under.job("scan").kind(DeviceKind::AUXILIARY).run(async { 40 }).await?;
+///     // takes no worker
+///     let read = under.job("read").kind(DeviceKind::AUXILIARY).submit_blocking(|| 2)?.await?;
+///     Ok::<_, tollgate_device::JobError>(scan + read)
+/// });
+/// assert_eq!(query.await??, 42);
+/// assert_eq!(pool.snapshot().class(Class::Root).map(|root| root.admitted), Some(1));
+///
+/// attempt.release("free", async { /* synchronise and free */ })?.await?;
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })
+/// # }
+/// ```
 pub struct Attempt {
     under: AttemptHandle,
     released: bool,

@@ -50,7 +50,8 @@ pub enum EventKind {
     Enqueued,
     /// It began.
     Started {
-        /// The worker that it has until it ends; `None` for one on a thread for blocking jobs.
+        /// The worker that it has until it ends; `None` for one on a thread for blocking jobs, and for one within a task that
+        /// a job spawned while no seat was free.
         worker: Option<u32>,
     },
     /// Somebody wants it to end.

@@ -577,7 +577,7 @@ impl DeviceContext {
     }
 
     /// The worker that it has until it ends, from 0; nobody else has it meanwhile, but for jobs that run within this one.
-    /// `None` for a blocking job.
+    /// `None` for a blocking job, for one within that, and for one within a task that a job spawned while no seat was free.
     #[must_use]
     pub fn worker(&self) -> Option<u32> {
         self.worker

@@ -61,6 +61,9 @@ pub const DEFAULT_EVENTS: usize = 4096;
 /// pool accepts nothing more, finishes what it had accepted, and ends; nobody waits for that but the [process
 /// exit](DevicePoolBuilder::exit).
 ///
+/// It may be built, used and dropped on any thread, and inside any runtime or none. Accepting, starting and ending a job take
+/// its lock once each, for a time that does not grow with the number of jobs.
+///
 /// ```
 /// use std::time::Duration;
 /// use tollgate_device::admission::Deadline;
@@ -110,6 +113,25 @@ impl<B> Clone for DevicePool<B> {
 }
 
 /// What a [`DevicePool`] is to be like.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_device::admission::Scope;
+/// use tollgate_device::host::HostDevice;
+/// use tollgate_device::{DevicePool, DeviceProfile, ExitPolicy, Tracker};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (service, tracker) = (Scope::root("service"), Tracker::new());
+/// let device = HostDevice::builder().name("H200").ordinal(3).build()?;
+/// let pool = DevicePool::builder(device, DeviceProfile::new(8, 4).auxiliary(2).max_waiting(64))
+///     .scope(&service)
+///     .tracker(&tracker)
+///     .exit(ExitPolicy::within(Duration::from_secs(30)))
+///     .build()?;
+/// assert_eq!(pool.capacities().auxiliary, 16);
+/// # Ok(())
+/// # }
+/// ```
 #[must_use = "a builder does nothing until `build`"]
 pub struct DevicePoolBuilder<B> {
     backend: B,
@@ -270,7 +292,7 @@ impl<B> DevicePool<B> {
         DeviceHandle { owner: Arc::clone(&self.owner), link: self.link.clone() }
     }
 
-    /// Starts a description of a job that belongs to no attempt.
+    /// Starts a description of a job that belongs to no attempt, and has a permit of its own.
     pub fn job(&self, name: impl Into<JobName>) -> DeviceJob<'_, MayDetach> {
         DeviceJob::new(&self.link, None, name.into())
     }
@@ -280,7 +302,8 @@ impl<B> DevicePool<B> {
         Admission::new(self.link.clone())
     }
 
-    /// Follows what becomes of jobs from now on.
+    /// Follows what becomes of jobs from now on. While somebody does, the pool holds its latest
+    /// [events](DevicePoolBuilder::events).
     #[must_use]
     pub fn events(&self) -> EventStream {
         EventStream::new(self.core())

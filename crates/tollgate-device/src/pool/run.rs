@@ -250,7 +250,7 @@ impl<T: Send + 'static> fmt::Debug for DeviceTask<T> {
 ///
 /// # Errors
 ///
-/// [`JobError`]. A job that was discarded before it started joins as [cancelled or lost](Reason).
+/// [`JobError`]. A job that was discarded before it started joins as [cancelled or lost](super::Reason).
 ///
 /// # Panics
 ///

@@ -47,7 +47,36 @@ pub enum MayRun {}
 /// A **blocking** job ([`submit_blocking`](Self::submit_blocking)) has a thread of its own and takes no worker from others.
 ///
 /// Both count against their class from when they are accepted until they have ended. On whichever thread it runs, the
-/// device is bound.
+/// device is bound. Accepted on a thread of the same pool, an async job runs within whoever awaits it.
+///
+/// ```
+/// use tollgate_device::host::HostDevice;
+/// use tollgate_device::{DeviceKind, DevicePool, DeviceProfile, Reason};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let rt = tokio::runtime::Runtime::new()?;
+/// # rt.block_on(async {
+/// let device = HostDevice::builder().build()?;
+/// let pool = DevicePool::builder(device, DeviceProfile::new(4, 3)).build()?;
+///
+/// // dropping this future cancels the job
+/// assert_eq!(pool.job("run").run(async { 1 }).await?, 1);
+///
+/// // goes on whether or not somebody watches, and says when it is over
+/// let setup = pool.job("warm up").kind(DeviceKind::SETUP).on_complete(|| println!("warm"));
+/// let task = setup.spawn_with(|job| async move { job.worker() })?;
+/// assert!(task.await?.is_some_and(|worker| worker < 3));
+///
+/// // on a thread of its own
+/// let task = pool.job("hash").submit_blocking(|| 2)?;
+/// assert_eq!(task.await?, 2);
+///
+/// let error = pool.job("fails").run(async { panic!("no") }).await.unwrap_err();
+/// assert!(matches!(error.reason(), Reason::Panicked(panic) if panic.message() == Some("no")));
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })
+/// # }
+/// ```
 #[must_use = "a job does nothing until it is run or submitted"]
 pub struct DeviceJob<'a, P = MayRun> {
     link: &'a Link,
@@ -128,7 +157,8 @@ impl<'a, P> DeviceJob<'a, P> {
         Fresh { job, task, order, bound }
     }
 
-    /// Runs a future on a worker of the device, and yields its output.
+    /// Runs a future on a worker of the device, and yields its output. Nothing happens before the first poll: see [`DeviceRun`]
+    /// for errors and cancel safety.
     pub fn run<F>(self, future: F) -> DeviceRun<F::Output>
     where
         F: Future + Send + 'static,
@@ -153,7 +183,7 @@ impl<'a, P> DeviceJob<'a, P> {
     ///
     /// # Errors
     ///
-    /// [`JobError`] with the [reason](Reason::Refused); `f` has been dropped then.
+    /// [`JobError`] with the [reason](super::Reason::Refused); `f` has been dropped then.
     pub fn submit_blocking<F, T>(self, f: F) -> Result<BlockingTask<T>, JobError>
     where
         F: FnOnce() -> T + Send + 'static,
@@ -212,11 +242,11 @@ impl<P> DeviceJob<'_, P> {
 }
 
 impl DeviceJob<'_, MayDetach> {
-    /// Hands a future to the device. It goes on whether or not somebody watches.
+    /// Hands a future to the device, now. It goes on whether or not somebody watches.
     ///
     /// # Errors
     ///
-    /// [`JobError`] with the [reason](Reason::Refused), at once; `future` has been dropped then.
+    /// [`JobError`] with the [reason](super::Reason::Refused), at once; `future` has been dropped then.
     pub fn spawn<F>(self, future: F) -> Result<DeviceTask<F::Output>, JobError>
     where
         F: Future + Send + 'static,

@@ -19,7 +19,29 @@ const LANE: &str = "streams";
 /// A bounded number of a device's streams. Clones share it.
 ///
 /// When the last clone is dropped nobody gets a stream any more. What is on lease goes on, and what is parked is looked after
-/// until the device has passed it.
+/// until the device has passed it. One thread does that, and tells those who wait; it starts when there is something to look
+/// for, and ends after the last.
+///
+/// Streams are kept for the next lease, by priority. Giving one out, and taking one back whose work has passed, is O(log
+/// priorities) and one call of the driver each.
+///
+/// ```
+/// use std::time::Duration;
+/// use tollgate_device::backend::Backend;
+/// use tollgate_device::host::HostDevice;
+/// use tollgate_device::stream::{StreamLeaseError, StreamPool};
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = HostDevice::builder().build()?;
+/// device.bind()?;
+/// let streams = StreamPool::builder(device).streams(1).watchdog(Duration::from_millis(1)).build()?;
+/// let lease = streams.try_lease(-5)?;
+/// assert!(matches!(streams.try_lease(-5), Err(StreamLeaseError::Busy(_))));
+/// assert_eq!((streams.stats().capacity, streams.stats().leased), (1, 1));
+/// # drop(lease);
+/// # Ok(())
+/// # }
+/// ```
 pub struct StreamPool<B: Backend> {
     owner: Arc<Owner<B>>,
 }
@@ -69,7 +91,7 @@ impl<B: Backend> StreamPoolBuilder<B> {
         self
     }
 
-    /// How many may wait for one.
+    /// How many may wait for one; [`DEFAULT_MAX_WAITING`] unless given, and 0 is none.
     pub fn max_waiting(mut self, leases: usize) -> Self {
         self.max_waiting = leases;
         self
@@ -127,7 +149,7 @@ impl<B: Backend> StreamPool<B> {
     }
 
     /// A stream of this priority, when it is this caller's turn. Lower numbers go first on the device; who waits here is
-    /// served in order of arrival.
+    /// served in order of arrival, whatever the priority.
     pub fn lease(&self, priority: i32) -> LeaseStream<B> {
         let acquire = self.engine().lane.acquire();
         LeaseStream { engine: Arc::clone(self.engine()), priority, acquire }
@@ -209,7 +231,8 @@ pub enum StreamLeaseError {
 ///
 /// # Errors
 ///
-/// [`StreamLeaseError`]. It has to be polled on a thread to which the device is bound, since it may create the stream.
+/// [`StreamLeaseError`]: the device has no such priority, as many wait as may, the deadline passed, the pool is gone, or the
+/// driver failed. It has to be polled on a thread to which the device is bound, since it may create the stream.
 ///
 /// # Cancel safety
 ///
@@ -255,7 +278,30 @@ impl<B: Backend> fmt::Debug for LeaseStream<B> {
 /// What its work uses is to be kept until the device has passed it: [`hold`](Self::hold) does that.
 ///
 /// Dropping it, on any thread and in the middle of its work, gives the stream back once the device has passed the work; it is
-/// parked until then, with what it holds.
+/// parked until then, with what it holds. It does not wait for the device. After a fault what it holds is dropped, and the
+/// stream is not used again.
+///
+/// ```
+/// use tollgate_device::backend::Backend;
+/// use tollgate_device::host::{HostDevice, HostKernel};
+/// use tollgate_device::stream::StreamPool;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let device = HostDevice::builder().build()?;
+/// device.bind()?;
+/// let streams = StreamPool::builder(device.clone()).build()?;
+/// let mut lease = streams.try_lease(0)?;
+/// let (scratch, result) = (device.allocate(&lease, 64)?, device.allocate(&lease, 8)?);
+/// device.launch(&lease, HostKernel::new("first", (scratch.write::<u8>(),), |(bytes,)| bytes.fill(1)))?;
+/// // dropped when the device has come to this point
+/// lease.retire(scratch);
+/// device.launch(&lease, HostKernel::new("second", (result.write::<u8>(),), |(bytes,)| bytes.fill(2)))?;
+/// // dropped when the device has done all that the lease gave it
+/// lease.hold(result);
+/// drop(lease);
+/// # Ok(())
+/// # }
+/// ```
 pub struct StreamLease<B: Backend> {
     engine: Arc<Engine<B>>,
     stream: Arc<B::Stream>,
@@ -293,14 +339,17 @@ impl<B: Backend> StreamLease<B> {
         self.held.push(Box::new(held));
     }
 
-    /// Drops something once the device has passed what the stream was given so far, or has failed.
+    /// Drops something once the device has passed what the stream was given so far, or has failed. On a thread to which the
+    /// device is not bound, what the stream is given at the same time may count as well.
     pub fn retire(&self, held: impl Send + 'static) {
         // a mark that can't be made now is made later, when the stream has been given more
         let mark = self.engine.mark(&self.stream).unwrap_or_default();
         self.engine.then(self.line, mark, What::Drop(Box::new(held)));
     }
 
-    /// Resolves when the device has passed what the stream was given so far.
+    /// Resolves when the device has passed what the stream was given so far. It may be dropped or awaited later than the lease.
+    ///
+    /// On a thread to which the device is not bound, what the stream is given at the same time may be waited for as well.
     pub fn completion(&self) -> Completion<B> {
         let waiter = Waiter::new();
         let engine = Arc::clone(&self.engine);
@@ -354,7 +403,32 @@ impl<B: Backend> fmt::Debug for StreamLease<B> {
     }
 }
 
-/// The future of [`StreamLease::completion`]: that the device has passed a point. It takes no thread while it waits.
+/// The future of [`StreamLease::completion`]: that the device has passed a point. It takes no thread while it waits, and any
+/// executor may poll it. On its first poll it asks the device for as long as [`spin`](StreamPoolBuilder::spin) says, which
+/// blocks; polled after it has resolved it says the same again.
+///
+/// ```
+/// use tollgate_device::backend::{Backend, ErrorClass};
+/// use tollgate_device::host::{HostDevice, HostKernel};
+/// use tollgate_device::stream::StreamPool;
+///
+/// # fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// # let rt = tokio::runtime::Builder::new_current_thread().build()?;
+/// # rt.block_on(async {
+/// let device = HostDevice::builder().build()?;
+/// device.bind()?;
+/// let streams = StreamPool::builder(device.clone()).build()?;
+/// let lease = streams.lease(0).await?;
+/// device.launch(&lease, HostKernel::new("works", (), |()| {}))?;
+/// lease.completion().await?;
+///
+/// device.launch(&lease, HostKernel::new("breaks", (), |()| panic!("out of bounds")))?;
+/// let fault = lease.completion().await.unwrap_err();
+/// assert_eq!(fault.class(), ErrorClass::Sticky);
+/// # Ok::<_, Box<dyn std::error::Error>>(())
+/// # })
+/// # }
+/// ```
 ///
 /// # Errors
 ///

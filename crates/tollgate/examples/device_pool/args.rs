@@ -31,7 +31,7 @@ pub(crate) struct Args {
     pub(crate) clients: u16,
 
     /// Seed of the columns and of what the clients ask for
-    #[arg(long, value_name = "N", default_value_t = 1)]
+    #[arg(long, value_name = "N", default_value_t = 1, allow_negative_numbers = true)]
     pub(crate) seed: u64,
 
     /// Also write every figure to this file, as JSON

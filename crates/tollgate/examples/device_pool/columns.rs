@@ -1,5 +1,6 @@
 //! The data, what is asked of it, and the serial computation that every answer is checked against.
 
+use std::fmt;
 use std::ops::Range;
 
 use rand::rngs::StdRng;
@@ -33,6 +34,12 @@ pub(crate) struct Query {
 pub(crate) struct Answer {
     pub(crate) count: u64,
     pub(crate) sum: u64,
+}
+
+impl fmt::Display for Answer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "count {}, sum {}", self.count, self.sum)
+    }
 }
 
 impl Columns {

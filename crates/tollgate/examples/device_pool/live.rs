@@ -55,6 +55,11 @@ impl Live {
         }
     }
 
+    /// A line that stays, above the table.
+    pub(crate) fn say(&self, line: &str) {
+        self.bar.suspend(|| eprintln!("{line}"));
+    }
+
     /// Takes the table away.
     pub(crate) fn finish(self) {
         self.bar.finish_and_clear();
@@ -64,9 +69,7 @@ impl Live {
 fn table(snapshots: &[DeviceSnapshot]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::UTF8_FULL_CONDENSED);
-    let header =
-        ["", "attempts", "waiting", "queued", "active", "executing", "auxiliary", "ending"];
-    table.set_header(header);
+    table.set_header(["", "attempts", "waiting", "queued", "active", "executing", "auxiliary"]);
     for snapshot in snapshots {
         let counts = [
             snapshot.attempts,
@@ -75,7 +78,6 @@ fn table(snapshots: &[DeviceSnapshot]) -> Table {
             snapshot.active,
             snapshot.executing,
             auxiliary(snapshot),
-            snapshot.ending,
         ];
         let counts = counts.map(|count| HumanCount(count).to_string());
         table.add_row(std::iter::once(snapshot.name.clone()).chain(counts));

@@ -59,9 +59,9 @@ impl Ledger {
     fn end(&mut self, number: usize, ended: &Ended, expected: Option<Answer>) {
         let way = match &ended.outcome {
             Outcome::Done(answer) => {
-                if expected != Some(*answer) {
+                if let Some(expected) = expected.filter(|expected| expected != answer) {
                     self.wrong += 1;
-                    let problem = format!("query {number}: {answer:?} instead of {expected:?}");
+                    let problem = format!("query {number}: {answer} instead of {expected}");
                     self.first_problem.get_or_insert(problem);
                 }
                 0

@@ -12,9 +12,10 @@
 //! checks.
 //!
 //! Exit codes: 0, or 1 when a check fails, 2 when it cannot start (a bad number, a file that cannot
-//! be written), 130 when ctrl-c ended it.
+//! be written), 130 when ctrl-c ended it and 143 when SIGTERM did.
 
 mod args;
+#[path = "../shared/causes.rs"]
 mod causes;
 mod columns;
 mod interrupt;
@@ -24,6 +25,8 @@ mod load;
 mod query;
 mod report;
 mod service;
+#[path = "../shared/signals.rs"]
+mod signals;
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
@@ -33,12 +36,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use clap::Parser as _;
+use indicatif::HumanCount;
 use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use crate::args::Args;
 use crate::causes::with_causes;
 use crate::columns::Columns;
+use crate::interrupt::Interrupt;
 use crate::live::Live;
 use crate::load::Ledger;
 use crate::report::{EventFigures, Report};
@@ -54,6 +59,8 @@ enum Error {
     Output { path: PathBuf, source: io::Error },
     #[error("cannot start the runtime")]
     Runtime(#[source] io::Error),
+    #[error("cannot listen for signals")]
+    Signals(#[source] io::Error),
     #[error("cannot start the service")]
     Setup(#[from] SetupError),
     #[error("cannot write the figures as JSON")]
@@ -63,8 +70,7 @@ enum Error {
 fn main() -> ExitCode {
     match run(&Args::parse()) {
         Ok(report) if !report.check.ok => CHECK_FAILED.into(),
-        Ok(report) if report.interrupted => interrupt::EXIT_CODE.into(),
-        Ok(_) => ExitCode::SUCCESS,
+        Ok(report) => report.interrupted_by.map_or(0, interrupt::exit_code).into(),
         Err(error) => {
             eprintln!("device_pool: {}", with_causes(&error));
             CANNOT_RUN.into()
@@ -90,7 +96,8 @@ fn run(args: &Args) -> Result<Report, Error> {
 }
 
 async fn serve(args: &Args) -> Result<Report, Error> {
-    let interrupt = interrupt::listen(&tokio::runtime::Handle::current());
+    let handle = tokio::runtime::Handle::current();
+    let interrupt = Interrupt::listen(&handle).map_err(Error::Signals)?;
     let service = Arc::new(Service::start(Arc::new(Columns::generate(args.seed)))?);
     let observers: Vec<_> = service
         .events()
@@ -99,8 +106,8 @@ async fn serve(args: &Args) -> Result<Report, Error> {
         .collect();
     let ledger = Arc::new(Mutex::new(Ledger::new()));
     let until = Instant::now() + args.seconds;
-    let clients = load::start(&service, &ledger, args.clients, args.seed, until, &interrupt);
-    watch(clients, &service, &ledger).await;
+    let clients = load::start(&service, &ledger, args.clients, args.seed, until, interrupt.token());
+    watch(clients, &service, &ledger, &interrupt).await;
 
     // The clients had the other handles.
     let service = Arc::into_inner(service).expect("all clients have ended");
@@ -111,15 +118,28 @@ async fn serve(args: &Args) -> Result<Report, Error> {
         events.push(observer.await.unwrap_or_default());
     }
     let ledger = ledger.lock();
-    Ok(Report::new(args, interrupt.is_cancelled(), &ledger, &events, shutdown))
+    Ok(Report::new(args, interrupt.by(), &ledger, &events, shutdown))
 }
 
 /// Shows what goes on until all clients have ended.
-async fn watch(mut clients: JoinSet<()>, service: &Service, ledger: &Mutex<Ledger>) {
+async fn watch(
+    mut clients: JoinSet<()>,
+    service: &Service,
+    ledger: &Mutex<Ledger>,
+    interrupt: &Interrupt,
+) {
     let mut live = Live::begin();
+    live.say(&service::description());
+    let mut told = false;
     let mut looks = tokio::time::interval(live::EVERY);
     loop {
         tokio::select! {
+            biased;
+            () = interrupt.token().cancelled(), if !told => {
+                told = true;
+                let signal = interrupt.by().unwrap_or_default();
+                live.say(&format!("{signal}: ending in good order; once more ends it at once"));
+            }
             client = clients.join_next() => match client {
                 None => break,
                 Some(Err(error)) => std::panic::resume_unwind(error.into_panic()),
@@ -136,9 +156,10 @@ async fn watch(mut clients: JoinSet<()>, service: &Service, ledger: &Mutex<Ledge
 
 fn print(report: &Report, json: Option<&Path>) -> io::Result<()> {
     let mut out = io::stdout().lock();
-    writeln!(out, "seed {}, {} clients, {} queries", report.seed, report.clients, report.offered)?;
+    let Report { seed, clients, offered, shutdown, .. } = report;
+    writeln!(out, "seed {seed}, {clients} clients, {} queries", HumanCount(*offered))?;
     writeln!(out, "{}\n{}", report.outcomes_table(), report.pools_table())?;
-    writeln!(out, "both: jobs of both pools together, which one tracker counts\n")?;
+    writeln!(out, "both: sums, and the peaks of a tracker that both pools share\n")?;
     if report.check.ok {
         writeln!(
             out,
@@ -151,12 +172,14 @@ fn print(report: &Report, json: Option<&Path>) -> io::Result<()> {
             writeln!(out, "  {problem}")?;
         }
     }
-    writeln!(out, "\nshutdown, after {:.3} s", report.shutdown.took_seconds)?;
-    for text in &report.shutdown.reports {
+    let (state, took) =
+        (if shutdown.complete { "complete" } else { "NOT complete" }, shutdown.took_seconds);
+    writeln!(out, "\nshutdown: {state} after {took:.3} s")?;
+    for text in &shutdown.reports {
         writeln!(out, "{text}")?;
     }
-    if report.interrupted {
-        writeln!(out, "ctrl-c ended the run early: the figures are those of the part that ran")?;
+    if let Some(signal) = report.interrupted_by {
+        writeln!(out, "{signal} ended the run early: the figures are those of the part that ran")?;
     }
     if let Some(path) = json {
         writeln!(out, "figures: {}", path.display())?;

@@ -17,8 +17,8 @@ pub(crate) struct Report {
     pub(crate) seed: u64,
     pub(crate) clients: u16,
     pub(crate) seconds: f64,
-    /// Ctrl-c ended the run before its time.
-    pub(crate) interrupted: bool,
+    /// The signal that ended the run before its time.
+    pub(crate) interrupted_by: Option<&'static str>,
     pub(crate) offered: u64,
     pub(crate) outcomes: Vec<OutcomeFigures>,
     pub(crate) wrong: u64,
@@ -105,7 +105,7 @@ impl EventFigures {
 impl Report {
     pub(crate) fn new(
         args: &Args,
-        interrupted: bool,
+        interrupted_by: Option<&'static str>,
         ledger: &Ledger,
         events: &[EventFigures],
         shutdown: Shutdown,
@@ -118,7 +118,7 @@ impl Report {
             seed: args.seed,
             clients: args.clients,
             seconds: args.seconds.as_secs_f64(),
-            interrupted,
+            interrupted_by,
             offered: ledger.counts().0,
             outcomes: WAYS
                 .iter()
@@ -169,7 +169,7 @@ impl Report {
         let Self { tracker, .. } = self;
         row("attempts admitted", |it| it.admitted, sum(|it| it.admitted));
         row("refused, queue full", |it| it.refused, sum(|it| it.refused));
-        row("deadline passed", |it| it.missed_deadline, sum(|it| it.missed_deadline));
+        row("late before admission", |it| it.missed_deadline, sum(|it| it.missed_deadline));
         row("auxiliary jobs", |it| it.auxiliary, sum(|it| it.auxiliary));
         row("cleanups", |it| it.events.cleanups, sum(|it| it.events.cleanups));
         row("most attempts", |it| it.peak_attempts, None);

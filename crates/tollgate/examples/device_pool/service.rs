@@ -122,6 +122,16 @@ pub(crate) struct Shutdown {
     pub(crate) devices_gone: bool,
 }
 
+/// What there is, in words.
+pub(crate) fn description() -> String {
+    let kept = WORKERS - EXECUTING;
+    format!(
+        "{DEVICES} devices on the CPU. Each takes {ATTEMPTS} queries at once and lets {MAX_WAITING} wait; its pool has \
+         {WORKERS} workers,\n{kept} of them for setup and cleanup alone. Those count as waiting, too, who have a place \
+         and wait\nfor the cleanup of the query before."
+    )
+}
+
 impl Request {
     pub(crate) fn random(random: &mut StdRng) -> Self {
         let micros = |random: &mut StdRng, range| Duration::from_micros(random.random_range(range));
@@ -223,12 +233,14 @@ impl Service {
         let Self { scope, units, tracker, .. } = self;
         let started = Instant::now();
         let deadline = Deadline::after(SHUTDOWN_LIMIT);
+        // The scope would end the pools by itself. Each has a report of its own beside the scope's.
+        let ending = |unit: &Unit| tokio::spawn(unit.pool.shutdown(deadline));
+        let endings: Vec<_> = units.iter().map(ending).collect();
         let report = scope.shutdown(deadline).await;
         let (mut complete, mut reports) = (report.complete, vec![report.to_string()]);
         let (mut snapshots, mut attempts) = (Vec::new(), Vec::new());
-        for unit in &units {
-            // It has ended with the scope. This joins its supervisor, and says so.
-            let report = unit.pool.shutdown(deadline).await;
+        for (unit, ending) in units.iter().zip(endings) {
+            let report = ending.await.expect("a shutdown does not panic");
             complete &= report.complete;
             reports.push(report.to_string());
             snapshots.push(unit.pool.snapshot());

@@ -18,6 +18,7 @@ mod args;
 #[path = "../shared/causes.rs"]
 mod causes;
 mod clients;
+#[path = "../shared/signals.rs"]
 mod signals;
 mod store;
 

@@ -535,6 +535,31 @@ fn a_device_works_until_the_jobs_of_its_pool_have_ended() {
     }
 }
 
+/// DEV-18: the exit holds no lock that anybody else needs while it waits.
+#[test]
+fn what_is_submitted_while_an_exit_waits_is_refused_at_once() {
+    let ended = process("what_is_submitted_while_an_exit_waits_is_refused_at_once", || {
+        let pool = never_dropped(pool());
+        let (begun, begins) = channel();
+        let job = pool.job("submits").submit_blocking_with(move |context| {
+            begun.send(()).unwrap();
+            wait_for_the_end(&context);
+            // the pool's own lock, and that of the list of what is to end
+            let late = thread::spawn(|| pool.job("late").spawn(async {}).map(drop));
+            let error = late.join().unwrap().unwrap_err();
+            println!("{error}");
+            drop(HostDevice::builder().build().unwrap());
+            println!("the job has ended");
+        });
+        begins.recv().unwrap();
+        drop(job.unwrap());
+        exit(21);
+    });
+    if let Some(ended) = ended {
+        ended.code(21).says("the device pool is closed").says("the job has ended").quietly();
+    }
+}
+
 /// A kernel that has begun when this returns, and then does this.
 fn start_kernel(device: &HostDevice, then: impl FnOnce() + Send + 'static) {
     let stream = device.create_stream(0).unwrap();

@@ -10,8 +10,8 @@ use tollgate_blocking::admission::{
     AcquireError, Closed, MemberReport, Scope, ScopePhase, ScopeReport,
 };
 use tollgate_blocking::{
-    BlockingPool, BuildError, Cancelled, Dedicated, DedicatedError, Executor, JobKind, JobState,
-    LanePolicy, RunError, SubmitError,
+    BlockingPool, BuildError, Cancelled, Deadline, Dedicated, DedicatedError, Executor, JobContext,
+    JobKind, JobState, LanePolicy, RunError, SubmitError,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -849,21 +849,20 @@ fn a_job_that_starts_after_its_scope_was_cancelled_is_asked_to_stop_too() {
 /// ADM-15, ADM-16
 #[test]
 fn work_under_a_lease_that_starts_after_a_cancel_is_asked_to_stop_and_after_a_shutdown_is_not() {
-    let deadline = tollgate_blocking::Deadline::never();
+    let deadline = Deadline::never();
     let asked = |end: fn(&Scope)| {
         let scene = Scene::new(1);
         let lease = scene.scope.drain_lease(1, deadline).unwrap();
         let permit = scene.ours.job("flush").lease(&lease).try_acquire().unwrap();
         end(&scene.scope);
-        permit.spawn_with(|job| job.is_cancelled()).unwrap().join().unwrap()
+        permit.spawn_with(JobContext::is_cancelled).unwrap().join().unwrap()
     };
     assert!(asked(Scope::cancel), "it has its permit, and was told");
-    let shut_down =
-        |scope: &Scope| start(&mut scope.shutdown(tollgate_blocking::Deadline::never()));
+    let shut_down = |scope: &Scope| start(&mut scope.shutdown(Deadline::never()));
     assert!(!asked(shut_down), "it has until its lease's deadline");
     let both = |scope: &Scope| {
         scope.cancel();
-        start(&mut scope.shutdown(tollgate_blocking::Deadline::never()));
+        start(&mut scope.shutdown(Deadline::never()));
     };
     assert!(asked(both), "a shutdown takes nothing back");
 }

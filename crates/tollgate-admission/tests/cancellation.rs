@@ -5,8 +5,10 @@ mod support;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Poll;
 use support::{Polled, Waiter, budget, one_lane};
-use tollgate_admission::engine::{Entered, Key, LaneId, Request, State, Status, Tick};
-use tollgate_admission::{AcquireError, LaneConfig, TryAcquireError};
+use tollgate_admission::engine::{
+    Cause, Entered, Key, LaneId, Outcome, Request, State, Status, Tick,
+};
+use tollgate_admission::{AcquireError, Closed, LaneConfig, TryAcquireError};
 
 /// ADM-7
 #[test]
@@ -178,6 +180,34 @@ fn a_million_waiters_with_deadlines_are_cancelled_without_walking_the_queue() {
         assert!(state.cancel(key, || Tick(2)).is_some());
     }
     assert_eq!((state.waiting(), state.next_deadline()), (0, Tick::NEVER));
+}
+
+/// ADM-16: if each refusal looked at those before it who wait on, this would take 2.5 x 10^11 steps, and hours.
+#[test]
+fn those_who_wait_on_under_a_lease_are_not_looked_at_again_for_each_that_is_refused() {
+    let lane = LaneConfig::new("only").unbounded_waiting();
+    let mut state = State::new(1, vec![lane], 0).unwrap();
+    let request = Request::new(LaneId(0), 1);
+    let mut last = None;
+    for id in 0..=MANY {
+        let leased = id <= MANY / 2;
+        match state.enter(&Request { leased, ..request }, id, || Tick(1)) {
+            Entered::Queued(key) if leased => last = Some(key),
+            _ => {}
+        }
+    }
+    state.close(Closed::Scope);
+    let mut told = 0;
+    while let Some(settled) = state.announce() {
+        assert_eq!(settled.outcome(), Outcome::Refused(Cause::Closed(Closed::Scope)));
+        assert!(settled.take().unwrap() > MANY / 2, "it came under a lease");
+        told += 1;
+        // also when the last of those who wait on leaves
+        if told == 1 {
+            assert_eq!(state.cancel(last.unwrap(), || Tick(2)), Some(MANY / 2));
+        }
+    }
+    assert_eq!((told, state.waiting() as u64), (MANY / 2, MANY / 2 - 1));
 }
 
 /// ADM-2, ADM-7

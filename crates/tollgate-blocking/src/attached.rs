@@ -1,10 +1,10 @@
 //! A pool that belongs to a scope as a whole, with its threads.
 
-use crate::core::Core;
+use crate::core::{Core, Waiter};
 use std::mem;
 use std::sync::{Arc, Weak};
 use tollgate_admission::engine::{
-    Engine, GroupId, GroupOwner, Member, Membership, Remaining, Tick,
+    Engine, GroupId, GroupOwner, Member, Membership, Remaining, State, Tick,
 };
 use tollgate_admission::{Deadline, Scope};
 
@@ -23,6 +23,7 @@ pub(crate) struct Whole {
 /// What the scope of a whole pool was told of it, as the pool keeps it under its lock.
 pub(crate) struct Attached {
     membership: Arc<Membership>,
+    group: GroupId,
     /// The scope was told that the pool is quiet.
     told: bool,
     /// Numbers what the scope is told. It is told outside the lock, and so maybe in another order.
@@ -49,8 +50,13 @@ impl News {
 }
 
 impl Attached {
-    pub(crate) fn new(membership: Arc<Membership>) -> Self {
-        Attached { membership, told: false, news: 0, pins: 0 }
+    pub(crate) fn new(membership: Arc<Membership>, group: GroupId) -> Self {
+        Attached { membership, group, told: false, news: 0, pins: 0 }
+    }
+
+    /// The pool is being dropped: its scope keeps the count of what was refused in it.
+    pub(crate) fn part(&self, state: &State<Waiter>) {
+        self.membership.gone(state.group_stats(self.group).refused);
     }
 
     /// The scope wants to be told that the pool is quiet, also when it was.
@@ -94,7 +100,7 @@ pub(crate) fn attach(core: &Arc<Core>, scope: &Scope) -> Whole {
     let member = Arc::new(ThePool(Arc::downgrade(core)));
     let weak: Weak<ThePool> = Arc::downgrade(&member);
     let membership = Arc::new(Membership::new(scope, weak, core.threads.name.as_str().into()));
-    core.attach(Arc::clone(&membership));
+    core.attach(Arc::clone(&membership), group);
     membership.settle(group, &*member);
     Whole { group, scope: scope.clone(), _member: member }
 }

@@ -108,13 +108,13 @@ fn run_inline<R>(
     Ok(())
 }
 
-/// Runs a job on worker `id`, within the one that runs there.
+/// Runs a job on worker `id`, within the one that runs there, or refuses it there if it has expired.
 fn run_here<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize, inline: &Inline) {
     // the outer closure may have entered another runtime
     let _runtime = core.owner.enter();
     let mut ended = (None, None);
     worker::hold(&cell.header().claim());
-    cell.run(core, false, &mut |ending| {
+    cell.run(core, inline.expired, &mut |ending| {
         worker::let_go();
         ended = core.leave_inline(id, inline, ending);
     });
@@ -160,9 +160,6 @@ impl<R> Run<R> {
     }
 
     fn start(&mut self, way: Way, waker: &Waker) -> Poll<Result<R, RunError>> {
-        if matches!(way, Way::Held(_)) || worker::current(&self.core).is_none() {
-            self.cell.prime(waker.clone());
-        }
         match submit(&self.core, &self.cell, way, true) {
             Ok(Accepted::Pool(key)) => {
                 self.at = At::Sent(key);
@@ -186,6 +183,12 @@ impl<R> Future for Run<R> {
     type Output = Result<R, RunError>;
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
+        if let At::Fresh(way) = &self.at
+            && (matches!(way, Way::Held(_)) || worker::current(&self.core).is_none())
+        {
+            // a waker's clone may panic: this answers for the permit until that is done
+            self.cell.prime(cx.waker().clone());
+        }
         match std::mem::replace(&mut self.at, At::Done) {
             At::Fresh(way) => self.start(way, cx.waker()),
             At::Sent(key) => {

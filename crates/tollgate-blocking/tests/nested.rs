@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Duration;
 use support::*;
+use tollgate_blocking::admission::TimeSource;
 use tollgate_blocking::{
     AcquireError, Closed, Executor, JobState, LanePolicy, RunError, SubmitError, TryAcquireError,
 };
@@ -438,6 +439,42 @@ fn a_job_that_waits_for_work_under_a_second_permit_runs_it_if_no_thread_has_come
     let ids = must_end("a job that waits", move || outer.unwrap().join()).unwrap();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert_eq!((counts(&pool, "io").inline, available(&pool)), (3, 4));
+    nursery.let_go();
+    shut_down(&pool);
+}
+
+/// BLK-7, BLK-11
+#[test]
+fn a_job_that_waits_for_work_under_a_second_permit_does_not_run_it_past_its_deadline() {
+    let owned = Owned::new();
+    let (nursery, clock) = (Nursery::default(), JumpyClock::new());
+    let first = std::sync::Once::new();
+    let keep = nursery.handler();
+    let builder = owned.builder(2).lane(LanePolicy::new("io")).time(Arc::new(clock.clone()));
+    let builder = builder.spawn_handler(move |thread| {
+        // as above: one comes
+        let mut thread = Some(thread);
+        first.call_once(|| {
+            let thread = thread.take().unwrap();
+            std::thread::spawn(move || thread.run());
+        });
+        thread.map_or(Ok(()), &keep)
+    });
+    let pool = builder.build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let inner = io.clone();
+    let outer = io.submit(move || {
+        let permit = inner.job("late").deadline(clock.now() + SECOND).try_acquire().unwrap();
+        let late = permit.spawn(|| ()).unwrap();
+        // and no timer says so
+        clock.jump(SECOND);
+        late.join()
+    });
+    let late = must_end("a job that waits", move || outer.unwrap().join()).unwrap();
+    assert!(matches!(late, Err(RunError::Refused(AcquireError::Deadline { .. }))), "{late:?}");
+    let counts = counts(&pool, "io");
+    assert_eq!((counts.started, counts.inline, refused(&pool, "io").deadline), (1, 0, 1));
+    assert_eq!(available(&pool), 2);
     nursery.let_go();
     shut_down(&pool);
 }

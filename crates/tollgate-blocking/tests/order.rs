@@ -396,6 +396,35 @@ fn a_task_that_is_woken_on_the_worker_itself_finds_the_slot_free() {
     assert_eq!(stats.budget.lanes[0].peak, 1);
 }
 
+/// A waker of which no copy can be made. Only one that is written by hand can be like that.
+mod uncopied {
+    #![expect(unsafe_code, reason = "a waker whose clone panics can't be made of an `Arc`")]
+    use std::task::{RawWaker, RawWakerVTable, Waker};
+
+    static TABLE: RawWakerVTable = RawWakerVTable::new(|_| panic!("on purpose"), drop, drop, drop);
+
+    pub(super) fn waker() -> Waker {
+        // SAFETY: no function of the table does anything with the pointer.
+        unsafe { Waker::from_raw(RawWaker::new(std::ptr::null(), &TABLE)) }
+    }
+}
+
+/// BLK-10, section 5
+#[test]
+fn a_waker_whose_clone_panics_costs_no_permit() {
+    let owned = Owned::new();
+    let (pool, io) = owned.pool(1, 0);
+    let waker = uncopied::waker();
+    let mut run = io.try_acquire().unwrap().run(|| ());
+    let polled = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        std::pin::pin!(&mut run).poll(&mut Context::from_waker(&waker)).is_ready()
+    }));
+    assert!(polled.is_err(), "the caller's own panic is the caller's");
+    assert_eq!(available(&pool), 0, "the permit is the run's");
+    drop(run);
+    is_unharmed(&pool, &io);
+}
+
 /// What must hold after a destructor has panicked somewhere in the pool.
 fn is_unharmed(pool: &BlockingPool, io: &Executor) {
     eventually("all permits return", || available(pool) == 1);

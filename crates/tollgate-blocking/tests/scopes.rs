@@ -10,8 +10,8 @@ use tollgate_blocking::admission::{
     AcquireError, Closed, MemberReport, Scope, ScopePhase, ScopeReport,
 };
 use tollgate_blocking::{
-    BlockingPool, BuildError, Cancelled, Dedicated, DedicatedError, Executor, JobKind, JobState,
-    LanePolicy, RunError, SubmitError, Ticket,
+    BlockingPool, BuildError, Cancelled, Deadline, Dedicated, DedicatedError, Executor, JobContext,
+    JobKind, JobState, LanePolicy, RunError, SubmitError, Ticket,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -876,6 +876,56 @@ fn a_job_that_starts_after_its_scope_was_cancelled_is_asked_to_stop_too() {
     assert_eq!(late.join().unwrap(), (true, Err(Cancelled::Requested)));
     gate.open();
     assert!(leased.unwrap().join().unwrap(), "what is under a lease is asked too");
+}
+
+/// ADM-15, ADM-16
+#[test]
+fn work_under_a_lease_that_starts_after_a_cancel_is_asked_to_stop_and_after_a_shutdown_is_not() {
+    let deadline = Deadline::never();
+    let asked = |end: fn(&Scope)| {
+        let scene = Scene::new(1);
+        let lease = scene.scope.drain_lease(1, deadline).unwrap();
+        let permit = scene.ours.job("flush").lease(&lease).try_acquire().unwrap();
+        end(&scene.scope);
+        permit.spawn_with(JobContext::is_cancelled).unwrap().join().unwrap()
+    };
+    assert!(asked(Scope::cancel), "it has its permit, and was told");
+    let shut_down = |scope: &Scope| start(&mut scope.shutdown(Deadline::never()));
+    assert!(!asked(shut_down), "it has until its lease's deadline");
+    let both = |scope: &Scope| {
+        scope.cancel();
+        start(&mut scope.shutdown(Deadline::never()));
+    };
+    assert!(asked(both), "a shutdown takes nothing back");
+}
+
+/// ADM-15
+#[test]
+fn what_was_refused_in_a_pool_of_a_scope_is_reported_also_when_the_pool_is_gone() {
+    let owned = Owned::new();
+    let scope = Scope::root("service");
+    // as long as there is the pool, there is its hook
+    let mark = Arc::new(());
+    let hook = Arc::clone(&mark);
+    let builder = owned.builder(1).lane(LanePolicy::new("io")).scope(&scope);
+    let pool = builder.on_thread_stop(move || _ = &hook).build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let gate = Gate::new();
+    let running = io.submit(gate.closure()).unwrap();
+    gate.wait_started();
+    let queued = io.submit(|| ()).unwrap();
+    scope.close();
+    closed(queued.join());
+    gate.open();
+    running.join().unwrap();
+    must_end("the scope", {
+        let scope = scope.clone();
+        move || block_on(scope.drained())
+    });
+    assert_eq!(scope.report().refused, 1);
+    drop((pool, io));
+    eventually("the pool is gone", || Arc::strong_count(&mark) == 1);
+    assert_eq!(scope.report().refused, 1);
 }
 
 /// ADM-9, ADM-14

@@ -71,8 +71,8 @@ pub(super) struct Group {
     pub(super) closed: Closing,
     idle_told: bool,
     let_go: bool,
-    /// What runs in it was asked to stop: so is what starts.
-    pub(super) asked: bool,
+    /// What runs in it was asked to stop, so is what starts: without a lease, and under one.
+    pub(super) asked: [bool; 2],
     refused: u64,
     owner: Arc<dyn GroupOwner>,
 }
@@ -146,7 +146,7 @@ impl Groups {
             refused: 0,
             idle_told: false,
             let_go: false,
-            asked: false,
+            asked: [false; 2],
         };
         let index = self.free.pop().unwrap_or_else(|| {
             self.places.push(Place { generation: NonZeroU32::MIN, group: None });

@@ -186,6 +186,12 @@ impl<const LINKS: usize> List<LINKS> {
         slab[index].links[LINKS].next
     }
 
+    /// The one before `index`, or [`NIL`].
+    #[inline]
+    pub(super) fn before<W>(slab: &Slab<W>, index: u32) -> u32 {
+        slab[index].links[LINKS].prev
+    }
+
     #[inline]
     pub(super) fn push<W>(&mut self, slab: &mut Slab<W>, index: u32) {
         let tail = self.tail;

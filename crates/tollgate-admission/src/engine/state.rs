@@ -240,6 +240,9 @@ pub struct State<W> {
     settled: List<QUEUE>,
     /// Lanes that were closed while they had waiters.
     refusing: Vec<u32>,
+    /// In the last of these, the last waiter that was looked at and waits on; [`NIL`] before the first. Those before it need
+    /// no second look, which would cost as many for each that is refused.
+    spared: u32,
     board: Board,
     due: Due,
     /// Closed as [`Closed::Scope`], to what comes under a lease too.
@@ -275,6 +278,7 @@ impl<W> State<W> {
             waiters: Slab::new(),
             settled: List::new(),
             refusing: Vec::new(),
+            spared: NIL,
             board: Board::new(count, max_bypass),
             due: Due::new(count),
             leases_over: false,
@@ -738,17 +742,20 @@ impl<W> State<W> {
         self.due.sweep(|deadline, key| has_deadline(waiters, deadline, key));
     }
 
-    /// What runs in the group was asked to stop, and what starts in it is to be.
-    pub fn ask_group(&mut self, group: GroupId) {
+    /// What runs in the group was asked to stop, and what starts in it is to be; work under a lease only if `leased` says
+    /// so.
+    pub fn ask_group(&mut self, group: GroupId, leased: bool) {
         if let Some(group) = self.groups.get_mut(group) {
-            group.asked = true;
+            let [plain, under_lease] = &mut group.asked;
+            *plain = true;
+            *under_lease |= leased;
         }
     }
 
-    /// Whether what starts in the group is to be asked to stop.
+    /// Whether what starts in the group, under a lease or not, is to be asked to stop.
     #[inline]
-    pub fn is_asked(&self, group: GroupId) -> bool {
-        self.groups.get(group).is_some_and(|group| group.asked)
+    pub fn is_asked(&self, group: GroupId, leased: bool) -> bool {
+        self.groups.get(group).is_some_and(|group| group.asked[usize::from(leased)])
     }
 
     /// Nobody will enter the group any more.
@@ -1092,6 +1099,9 @@ impl<W> State<W> {
         self.due.remove(deadline, |deadline, key| has_deadline(waiters, deadline, key));
         let lane = &mut self.lanes[lane_index];
         let was_head = lane.queue.head == index;
+        if self.spared == index {
+            self.spared = List::<QUEUE>::before(&self.waiters, index);
+        }
         lane.queue.unlink(&mut self.waiters, index);
         lane.waiting -= 1;
         lane.leased -= usize::from(leased);
@@ -1121,6 +1131,7 @@ impl<W> State<W> {
         if !self.lanes[index].queue.is_empty() {
             self.refusing.push(index as u32);
         }
+        self.spared = NIL;
     }
 
     /// Settles one waiter of a closed lane or group. One at a time, so that closing a long queue never holds the lock for
@@ -1129,8 +1140,12 @@ impl<W> State<W> {
         while let Some(&index) = self.refusing.last() {
             let lane = &self.lanes[index as usize];
             let closed = lane.closed.or(self.closed);
-            let mut next = lane.queue.head;
+            let mut next = match self.spared {
+                NIL => lane.queue.head,
+                spared => List::<QUEUE>::after(&self.waiters, spared),
+            };
             while closed == Some(Closed::Scope) && next != NIL && !self.is_refused(next) {
+                self.spared = next;
                 next = List::<QUEUE>::after(&self.waiters, next);
             }
             if let Some(closed) = closed
@@ -1140,6 +1155,7 @@ impl<W> State<W> {
                 return true;
             }
             self.refusing.pop();
+            self.spared = NIL;
             // some of the refused may have stood before somebody under a lease who fits
             if self.refusing.is_empty() && self.settle_behind() {
                 return true;

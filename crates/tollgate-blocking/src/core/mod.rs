@@ -85,6 +85,14 @@ pub(crate) struct Inner {
     attached: Option<Attached>,
 }
 
+impl Drop for Inner {
+    fn drop(&mut self) {
+        if let Some(attached) = &self.attached {
+            attached.part(&self.state);
+        }
+    }
+}
+
 /// A pool, shared by its handles, its workers and whoever waits for a result.
 pub(crate) struct Core {
     /// Padded: the counts of handles beside it change with every job too, on other cores.
@@ -570,8 +578,7 @@ impl Core {
             }
             after.due_at(header.deadline());
             if let Some(group) = header.group()
-                && !header.is_leased()
-                && inner.state.is_asked(group)
+                && inner.state.is_asked(group, header.is_leased())
             {
                 header.cancel.note();
             }
@@ -757,8 +764,8 @@ impl Core {
     }
 
     /// Makes the pool's threads belong to a scope: closing it closes the pool, and it is not closed before they have ended.
-    pub(crate) fn attach(&self, membership: Arc<Membership>) {
-        self.lock().attached = Some(Attached::new(membership));
+    pub(crate) fn attach(&self, membership: Arc<Membership>, group: GroupId) {
+        self.lock().attached = Some(Attached::new(membership, group));
     }
 
     /// The scope that the pool is attached to closes it: it wants to be told that the pool is quiet, also when it was.
@@ -839,7 +846,7 @@ impl Core {
                 inner.records.count_inline(lane);
                 self.started(inner, worker, Arc::clone(job), now, true, now, &mut after);
                 request.group.into_iter().for_each(|group| inner.state.join(group));
-                Ok(Inline { extra: missing.claim(), joined: request.group })
+                Ok(Inline { extra: missing.claim(), joined: request.group, expired: false })
             }
         };
         let refused = result.is_err();
@@ -850,7 +857,8 @@ impl Core {
     }
 
     /// Takes back a job that has its permit and waits for a thread, for `worker` to run within the job that it runs: with
-    /// `always`, since that one waits for it; else only if the system refuses threads.
+    /// `always`, since that one waits for it; else only if the system refuses threads. One whose time is up is there only to
+    /// be refused.
     pub(crate) fn take_back(
         &self,
         worker: usize,
@@ -867,11 +875,14 @@ impl Core {
         let at = inner.ready.iter().position(|entry| is_same(&entry.job, job))?;
         let Ready { job, since, .. } = inner.ready.remove(at)?;
         let extra = job.header().claim();
-        inner.records.count_inline(extra.lane);
-        self.started(inner, worker, job, since, true, now, &mut after);
+        let expired = job.header().deadline() <= now;
+        if !expired {
+            inner.records.count_inline(extra.lane);
+        }
+        self.started(inner, worker, job, since, !expired, now, &mut after);
         self.finish(guard, &mut after);
         // its permit is its member in the group
-        Some(Inline { extra, joined: None })
+        Some(Inline { extra, joined: None, expired })
     }
 
     /// Ends what [`enter_inline`](Self::enter_inline) started. What ended is to be looked at, and dropped, later.
@@ -905,6 +916,8 @@ pub(crate) struct Inline {
     extra: Claim,
     /// The group that it is in besides.
     joined: Option<GroupId>,
+    /// Its time was up: it is not to run.
+    pub(crate) expired: bool,
 }
 
 /// What a worker found.
@@ -1004,7 +1017,7 @@ impl Engine for Core {
 
     fn cancel_group(&self, group: GroupId, leased: bool) -> u64 {
         let mut inner = self.lock();
-        inner.state.ask_group(group);
+        inner.state.ask_group(group, leased);
         let running = inner.crew.running();
         let asked = running.map(|running| &running.job).filter(|job| {
             let header = job.header();

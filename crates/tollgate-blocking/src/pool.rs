@@ -98,7 +98,9 @@ pub struct BlockingPoolBuilder {
 }
 
 impl BlockingPoolBuilder {
-    /// The most permits that may be out at once, over all lanes, and so the most threads. There is no default.
+    /// The most permits that may be out at once, over all lanes, and so the most threads that run jobs. A thread that drops
+    /// what refused jobs left, or emits a warning, holds no permit, and another may take its place meanwhile. There is no
+    /// default.
     pub fn capacity(mut self, permits: u64) -> Self {
         self.capacity = permits;
         self

@@ -126,7 +126,8 @@ fn run_here<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, id: usize, inline: &I
 /// The future of [`Executor::run`](crate::Executor::run): the result of a closure to come.
 ///
 /// The closure was boxed when it was given, so this is small whatever the closure captures. Nothing is admitted, counted
-/// or timed before the first poll. Any executor may poll it, with or without timers of its own.
+/// or timed before the first poll. Any executor may poll it, with or without timers of its own. Its waker is called on a
+/// thread of the pool, which does nothing else until that returns: one that blocks there may hold up other jobs.
 ///
 /// # Errors
 ///

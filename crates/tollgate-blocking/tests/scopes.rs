@@ -10,8 +10,8 @@ use tollgate_blocking::admission::{
     AcquireError, Closed, MemberReport, Scope, ScopePhase, ScopeReport,
 };
 use tollgate_blocking::{
-    BlockingPool, BuildError, Cancelled, Deadline, Dedicated, DedicatedError, Executor, JobContext,
-    JobKind, JobState, LanePolicy, RunError, SubmitError, Ticket,
+    BlockingPool, BuildError, Cancelled, Deadline, Dedicated, DedicatedError, Executor, JobKind,
+    JobState, LanePolicy, RunError, SubmitError, Ticket,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -887,7 +887,7 @@ fn work_under_a_lease_that_starts_after_a_cancel_is_asked_to_stop_and_after_a_sh
         let lease = scene.scope.drain_lease(1, deadline).unwrap();
         let permit = scene.ours.job("flush").lease(&lease).try_acquire().unwrap();
         end(&scene.scope);
-        permit.spawn_with(JobContext::is_cancelled).unwrap().join().unwrap()
+        permit.spawn_with(|job| job.checkpoint().is_err()).unwrap().join().unwrap()
     };
     assert!(asked(Scope::cancel), "it has its permit, and was told");
     let shut_down = |scope: &Scope| start(&mut scope.shutdown(Deadline::never()));

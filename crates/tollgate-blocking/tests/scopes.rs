@@ -722,6 +722,10 @@ fn a_job_that_is_refused_or_given_up_leaves_its_scope_when_its_captures_are_gone
         OnDrop(move || log.add(scope.phase().to_string()))
     };
     let (given_up, late) = (mark(), mark());
+    // a thread comes for it when the scope closes, and is kept by it
+    let kept = Gate::new();
+    let keep = kept.closure();
+    let late = (late, OnDrop(move || keep.clone()()));
     let mut first = scene.ours.run(move || drop(given_up));
     start(&mut first);
     let job = scene.ours.job("late").deadline(scene.owned.after(SECOND));
@@ -733,10 +737,13 @@ fn a_job_that_is_refused_or_given_up_leaves_its_scope_when_its_captures_are_gone
     drop(first);
     scene.scope.close();
     drop(lease);
+    kept.wait_started();
     let report = scene.report();
     assert!(!report.complete && report.nodes[0].members[0].ending == 1, "{report}");
+    kept.open();
     block_on(second).unwrap_err();
-    assert_eq!(scene.scope.phase(), ScopePhase::Closed);
+    let scope = scene.scope.clone();
+    must_end("the scope", move || block_on(scope.drained()));
     assert_eq!(log.get(), ["open", "draining"], "not before the captures of both were gone");
     gate.open();
     running.join().unwrap();

@@ -387,9 +387,10 @@ fn a_job_is_woken_by_its_work_under_a_second_permit_that_another_thread_took_at_
     let (started, starts) = std::sync::mpsc::channel();
     let (first, starts) = (std::sync::Once::new(), std::sync::Mutex::new(starts));
     let builder = owned.builder(2).lane(LanePolicy::new("io")).spawn_handler(move |thread| {
-        std::thread::spawn(move || thread.run());
         let mut is_first = false;
+        // before it runs: its job has a second one asked for at once
         first.call_once(|| is_first = true);
+        std::thread::spawn(move || thread.run());
         if !is_first {
             starts.lock().unwrap().recv_timeout(PATIENCE).unwrap();
         }

@@ -54,7 +54,7 @@ pub(crate) fn submit<R>(
 /// Runs a job that waits for a thread, if this is called within a job of the same pool, and says whether it did: with
 /// `always`, since that one is about to wait for it and no other thread may ever come; else only if the system refuses
 /// threads.
-pub(crate) fn help<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, always: bool) -> bool {
+fn help<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, always: bool) -> bool {
     if let Some(id) = worker::current(core)
         && let Some(inline) = core.take_back(id, &(Arc::clone(cell) as _), always)
     {
@@ -62,6 +62,20 @@ pub(crate) fn help<R>(core: &Arc<Core>, cell: &Arc<dyn Watch<R>>, always: bool) 
         return true;
     }
     false
+}
+
+/// The result, if it is there. Called within a job of the same pool, which is about to wait for it, runs what waits for a
+/// thread: see [`help`].
+pub(crate) fn look<R>(
+    core: &Arc<Core>,
+    cell: &Arc<dyn Watch<R>>,
+    waker: &Waker,
+) -> Poll<Result<R, RunError>> {
+    let result = cell.poll(core, waker);
+    if result.is_pending() && help(core, cell, true) {
+        return cell.poll(core, waker);
+    }
+    result
 }
 
 /// Drops the captures of a job that was not handed to the pool; then its permit returns.
@@ -172,7 +186,7 @@ impl<R> Run<R> {
     }
 
     fn look(&mut self, waker: &Waker) -> Poll<Result<R, RunError>> {
-        let result = self.cell.poll(&self.core, waker);
+        let result = look(&self.core, &self.cell, waker);
         if result.is_ready() {
             self.at = At::Done;
         }

@@ -3,8 +3,7 @@
 use crate::cell::{CancelOutcome, Watch};
 use crate::core::Link;
 use crate::error::RunError;
-use crate::run::help;
-use crate::worker;
+use crate::run::look;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
@@ -82,7 +81,8 @@ impl<R> Ticket<R> {
         WaitUntil { ticket: self, sleep }
     }
 
-    /// Blocks the calling thread until the result is there. Not for async code, where the ticket is to be awaited.
+    /// Blocks the calling thread until the result is there. Not for async code, where the ticket is to be awaited; nor for
+    /// a job, if what it waits for waits for the permit that the job holds.
     ///
     /// # Errors
     ///
@@ -129,11 +129,7 @@ impl<R> Future for Ticket<R> {
 
     fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
         assert!(!self.taken, "a ticket was polled after it had yielded its result");
-        let mut result = self.cell.poll(&self.core, cx.waker());
-        if result.is_pending() && worker::current(&self.core).is_some() {
-            help(&self.core, &self.cell, true);
-            result = self.cell.poll(&self.core, cx.waker());
-        }
+        let result = look(&self.core, &self.cell, cx.waker());
         self.taken = result.is_ready();
         result
     }

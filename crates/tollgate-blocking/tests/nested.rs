@@ -9,7 +9,8 @@ use std::time::Duration;
 use support::*;
 use tollgate_blocking::admission::TimeSource;
 use tollgate_blocking::{
-    AcquireError, Closed, Executor, JobState, LanePolicy, RunError, SubmitError, TryAcquireError,
+    AcquireError, Closed, Executor, JobState, LanePolicy, Run, RunError, SubmitError, Ticket,
+    TryAcquireError,
 };
 
 const SECOND: Duration = Duration::from_secs(1);
@@ -387,9 +388,10 @@ fn a_job_is_woken_by_its_work_under_a_second_permit_that_another_thread_took_at_
     let (started, starts) = std::sync::mpsc::channel();
     let (first, starts) = (std::sync::Once::new(), std::sync::Mutex::new(starts));
     let builder = owned.builder(2).lane(LanePolicy::new("io")).spawn_handler(move |thread| {
-        std::thread::spawn(move || thread.run());
         let mut is_first = false;
+        // before it runs: its job has a second one asked for at once
         first.call_once(|| is_first = true);
+        std::thread::spawn(move || thread.run());
         if !is_first {
             starts.lock().unwrap().recv_timeout(PATIENCE).unwrap();
         }
@@ -439,6 +441,41 @@ fn a_job_that_waits_for_work_under_a_second_permit_runs_it_if_no_thread_has_come
     let ids = must_end("a job that waits", move || outer.unwrap().join()).unwrap();
     assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     assert_eq!((counts(&pool, "io").inline, available(&pool)), (3, 4));
+    nursery.let_go();
+    shut_down(&pool);
+}
+
+/// BLK-11, A9
+#[test]
+fn a_job_that_waits_for_work_from_outside_runs_it_if_no_thread_has_come_for_it() {
+    let owned = Owned::new();
+    let nursery = Nursery::default();
+    let (gate, keep) = (Gate::new(), nursery.handler());
+    let first = std::sync::Once::new();
+    let builder = owned.builder(3).lane(LanePolicy::new("io")).spawn_handler(move |thread| {
+        let mut thread = Some(thread);
+        first.call_once(|| {
+            let thread = thread.take().unwrap();
+            std::thread::spawn(move || thread.run());
+        });
+        thread.map_or(Ok(()), &keep)
+    });
+    let pool = builder.build().unwrap();
+    let io = pool.executor("io").unwrap();
+    let (hand_in, handed_in) = std::sync::mpsc::channel();
+    let wait = gate.closure();
+    let outer = io.submit(move || {
+        wait();
+        let (run, ticket): (Run<ThreadId>, Ticket<ThreadId>) = handed_in.recv().unwrap();
+        [here(), block_on(run).unwrap(), block_on(ticket).unwrap()]
+    });
+    gate.wait_started();
+    let mut run = io.run(here);
+    start(&mut run);
+    hand_in.send((run, io.submit(here).unwrap())).unwrap();
+    gate.open();
+    let ids = must_end("a job that waits", move || outer.unwrap().join()).unwrap();
+    assert!(ids.iter().all(|id| *id == ids[0]), "{ids:?}");
     nursery.let_go();
     shut_down(&pool);
 }

@@ -279,3 +279,46 @@ impl<P> fmt::Debug for DeviceJob<'_, P> {
             .finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::super::by_hand::{assert_at_rest, core, link};
+    use super::super::core::{Spawn, Task};
+    use super::super::error::Reason;
+    use super::super::profile::DeviceProfile;
+    use super::*;
+
+    struct Nowhere;
+
+    impl Spawn for Nowhere {
+        fn spawn(&self, task: Task) {
+            drop(task);
+        }
+    }
+
+    /// DEV-7
+    #[test]
+    fn a_blocking_job_that_is_discarded_before_its_thread_comes_never_runs_and_joins() {
+        let core = core(DeviceProfile::new(2, 2), Nowhere, Box::new(|| Ok(())), 1);
+        let link = link(&core);
+        for cancelled in [true, false] {
+            let job = DeviceJob::<MayRun>::new(&link, None, "discarded".into());
+            let (job, call) = job.accept_blocking(|_| panic!("it ran")).unwrap();
+            let task = BlockingTask::<()>::new(job);
+            if cancelled {
+                assert!(task.cancel());
+                call();
+            } else {
+                // its thread is gone
+                drop(call);
+            }
+            let reason = task.join().unwrap_err().into_reason();
+            let expected = match cancelled {
+                true => matches!(reason, Reason::Cancelled),
+                false => matches!(reason, Reason::Lost),
+            };
+            assert!(expected, "cancelled: {cancelled}: {reason}");
+            assert_at_rest(&core);
+        }
+    }
+}

@@ -500,6 +500,103 @@ fn a_job_cancelled_by_one_that_then_keeps_its_thread_ends_elsewhere() {
 
 /// DEV-4
 #[test]
+fn a_job_woken_by_the_end_of_one_whose_seat_another_gets_goes_on_elsewhere() {
+    let pool = pool(DeviceProfile::new(20, 3));
+    // by the result, and by what is dropped with a result that nobody wants
+    for wanted in [true, false].repeat(10) {
+        let (ends, holds) = (Door::new(), Door::new());
+        let (tell, told) = channel();
+        let (dropped, gone) = tokio::sync::oneshot::channel::<()>();
+        let pass = ends.pass();
+        let first = pool.job("ends").spawn(async move {
+            pass.await;
+            dropped
+        });
+        ends.wait();
+        let (first, way) = (first.unwrap(), holds.way());
+        let waits = pool.job("waits").spawn(async move {
+            if wanted {
+                way.pass().await;
+                drop(first.await.unwrap());
+            } else {
+                drop(first);
+                way.pass().await;
+                let _ = gone.await;
+            }
+            tell.send(()).unwrap();
+        });
+        holds.wait();
+        holds.open();
+        let next = pool.job("next").spawn(async move {
+            told.recv_timeout(PATIENCE).expect("whom the end of a job woke goes on elsewhere");
+        });
+        assert_eq!(pool.snapshot().queued, 1);
+        ends.open();
+        get(next.unwrap()).unwrap();
+        get(waits.unwrap()).unwrap();
+    }
+    settles(&pool);
+}
+
+/// DEV-4
+#[test]
+fn a_job_woken_by_a_callback_that_then_keeps_its_thread_goes_on_elsewhere() {
+    let pool = pool(DeviceProfile::new(20, 3));
+    for _ in 0..20 {
+        let (wake, woken) = tokio::sync::oneshot::channel::<()>();
+        let (tell, told) = channel();
+        let (heard, hears) = channel();
+        let door = Door::new();
+        let pass = door.pass();
+        let waits = pool.job("waits").spawn(async move {
+            pass.await;
+            woken.await.unwrap();
+            tell.send(()).unwrap();
+        });
+        door.wait();
+        door.open();
+        let calls = pool.job("calls").on_complete(move || {
+            std::thread::yield_now();
+            wake.send(()).unwrap();
+            heard.send(told.recv_timeout(PATIENCE)).unwrap();
+        });
+        get(calls.run(async {})).unwrap();
+        hears.recv().unwrap().expect("whom it woke goes on elsewhere");
+        get(waits.unwrap()).unwrap();
+    }
+    settles(&pool);
+}
+
+/// DEV-4
+#[test]
+fn a_task_of_a_job_whose_seat_another_gets_is_not_held_up_by_that() {
+    let pool = pool(DeviceProfile::new(20, 3));
+    for _ in 0..20 {
+        let door = Door::new();
+        let (tell, told) = channel();
+        let pass = door.pass();
+        let first = pool.job("spawns").spawn(async move {
+            pass.await;
+            tokio::spawn(async move { tell.send(()).unwrap() });
+        });
+        let other = Door::new();
+        let second = pool.job("other").spawn(other.pass());
+        door.wait();
+        other.wait();
+        let next = pool.job("next").spawn(async move {
+            told.recv_timeout(PATIENCE).expect("what a job spawned runs elsewhere");
+        });
+        door.open();
+        get(next.unwrap()).unwrap();
+        get(first.unwrap()).unwrap();
+        other.open();
+        get(second.unwrap()).unwrap();
+    }
+    settles(&pool);
+}
+
+/// DEV-4
+#[test]
 fn closing_leaves_the_seats_open_until_the_pool_has_drained() {
     let pool = pool(DeviceProfile::new(9, 2));
     let door = Door::new();

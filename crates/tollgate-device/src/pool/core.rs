@@ -17,6 +17,7 @@ use crate::sync::{Mutex, MutexGuard};
 use std::collections::VecDeque;
 use std::future::Future;
 use std::mem;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::Waker;
@@ -42,6 +43,11 @@ pub(crate) struct Next(pub(crate) Task);
 pub(crate) trait Spawn: Send + Sync + 'static {
     /// Has somebody [`run_all`].
     fn spawn(&self, task: Task);
+
+    /// Whether it may have something else to run, which a job has spawned by itself.
+    fn has_others(&self) -> bool {
+        false
+    }
 }
 
 /// Jobs that one runs after the other before it lets others have their turn.
@@ -49,12 +55,12 @@ const STREAK: u32 = 32;
 
 /// Runs a job, and then those that get its seat.
 pub(crate) async fn run_all(mut task: Task, pause: impl AsyncFn()) {
-    for streak in 1.. {
-        let Some(Next(next)) = (&mut task).await else { return };
-        task = next;
-        if streak % STREAK == 0 {
-            pause().await;
+    loop {
+        for _ in 0..STREAK {
+            let Some(Next(next)) = (&mut task).await else { return };
+            task = next;
         }
+        pause().await;
     }
 }
 
@@ -604,7 +610,7 @@ impl Core {
     /// the runtime. What a worker woke last waits in a slot of its own, which others can't take from; what comes after it
     /// pushes it out of there.
     pub(crate) fn nudge(&self) {
-        if self.is_occupied() && worker::running(self.id.get()).is_some() {
+        if self.is_occupied() && worker::depth(self.id.get()).is_some_and(|jobs| jobs > 0) {
             self.spawn.spawn(Box::pin(std::future::ready(None)));
         }
     }
@@ -682,25 +688,34 @@ impl Core {
     }
 
     /// The job has ended. It `leaves` the counts now, or is to [`leave`](Self::leave) them later. When it is the `last` thing
-    /// that this thread does for the job, and it is `bound` to the device, it goes on with the job that is returned, which
-    /// has begun.
+    /// that this thread does for the job, it may go on with the job that is returned, which has begun.
     pub(crate) fn end(
         &self,
         place: Place,
         outcome: Outcome,
         leaves: bool,
         last: bool,
-        bound: bool,
     ) -> Option<Next> {
-        self.change(last, |inner, now| {
-            inner.end(place, outcome, leaves, now);
-            if !(last && bound) {
-                return None;
-            }
-            let (place, task) = inner.seated()?;
-            inner.book.begin_next(place, now);
-            Some(Next(task))
-        })
+        let goes_on = last && self.may_go_on();
+        let now = self.now();
+        let mut guard = self.inner.lock();
+        guard.end(place, outcome, leaves, now);
+        let next = if goes_on { guard.seated() } else { None };
+        let Some((place, task)) = next else {
+            self.finish(guard, last);
+            return None;
+        };
+        guard.book.begin_next(place, now);
+        // from here on this thread has that job
+        worker::end_as(self.id.get(), || self.finish(guard, false));
+        Some(Next(task))
+    }
+
+    /// Whether this thread, which is done with a job, may go on with the next one. A job begins where the device can be
+    /// bound; and what the last job has spawned by itself would wait in this thread's own slot for the end of the next.
+    fn may_go_on(&self) -> bool {
+        let bound = catch_unwind(AssertUnwindSafe(|| self.bind()));
+        bound.is_ok_and(|bound| bound.is_ok()) && !self.spawn.has_others()
     }
 
     /// What was to be called at the end of the job has been.

@@ -355,23 +355,25 @@ impl<T: Send + 'static> Job<T> {
         let callback = if self.calls_back { self.callback.lock().take() } else { None };
         let result = self.discard(result);
         let leaves = callback.is_none();
-        let last = last && leaves;
-        // for the job that may come next: one that can't be bound never begins
-        let bound = last && self.core.bind().is_ok();
-        let next = self.core.end(place, outcome, leaves, last, bound);
-        let Some(callback) = callback else {
+        let next = self.core.end(place, outcome, leaves, last && leaves);
+        let deliver = || {
             if let Some(result) = result {
                 self.deliver(result);
             }
-            return next;
         };
-        worker::end_as(self.core.id.get(), || {
-            if let Some(result) = result {
-                self.deliver(result);
+        let pool = self.core.id.get();
+        match (callback, &next) {
+            (None, None) => deliver(),
+            // this thread has the next job already
+            (None, Some(_)) => worker::end_as(pool, deliver),
+            (Some(callback), _) => {
+                worker::end_as(pool, || {
+                    deliver();
+                    contain(callback);
+                });
+                self.core.leave(place);
             }
-            contain(callback);
-        });
-        self.core.leave(place);
+        }
         next
     }
 
@@ -481,7 +483,7 @@ fn attempt<R>(f: impl FnOnce() -> R) -> Result<R, (Reason, Outcome)> {
     catch_unwind(AssertUnwindSafe(f)).map_err(panicked)
 }
 
-/// What makes a job, and who ends it: dropped in this order.
+/// What makes a job, and who ends it: dropped in this order, the first as the job.
 struct Whole<M, T: Send + 'static> {
     make: Option<M>,
     guard: Option<Guard<T>>,
@@ -491,6 +493,47 @@ impl<M, T: Send + 'static> Whole<M, T> {
     fn new(job: Arc<Job<T>>, make: M) -> Self {
         let guard = Guard { job, worker: None, polled: false, over: false };
         Whole { make: Some(make), guard: Some(guard) }
+    }
+}
+
+impl<M, T: Send + 'static> Drop for Whole<M, T> {
+    fn drop(&mut self) {
+        if let (Some(make), Some(guard)) = (self.make.take(), &self.guard) {
+            contain(|| guard.run_as(|| drop(make)));
+        }
+    }
+}
+
+/// A job's future, and who ends the job: dropped in this order, the first as the job.
+struct Body<'a, F: Future<Output = T>, T: Send + 'static> {
+    future: Pin<&'a mut Option<F>>,
+    guard: Option<Guard<T>>,
+}
+
+impl<F: Future<Output = T>, T: Send + 'static> Body<'_, F, T> {
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<T, (Reason, Outcome)>> {
+        let guard = self.guard.as_mut().expect("polled before it has ended");
+        guard.poll(cx, self.future.as_mut())
+    }
+
+    fn finish(mut self, result: Result<T, (Reason, Outcome)>) -> Option<Next> {
+        let guard = self.guard.take()?;
+        match attempt(|| guard.run_as(|| self.future.set(None))) {
+            Ok(()) => guard.finish(result),
+            // it has panicked then, whatever it returned
+            Err(panicked) => {
+                contain(|| drop(result));
+                guard.finish(Err(panicked))
+            }
+        }
+    }
+}
+
+impl<F: Future<Output = T>, T: Send + 'static> Drop for Body<'_, F, T> {
+    fn drop(&mut self) {
+        if let Some(guard) = &self.guard {
+            contain(|| guard.run_as(|| self.future.set(None)));
+        }
     }
 }
 
@@ -505,31 +548,19 @@ where
     Box::pin(async move {
         let whole = &mut whole;
         let (mut guard, make) = (whole.guard.take()?, whole.make.take()?);
-        let result = match guard.start() {
-            Err(ended) => {
-                contain(|| guard.run_as(|| drop(make)));
-                Err(ended)
+        if let Err(ended) = guard.start() {
+            contain(|| guard.run_as(|| drop(make)));
+            return guard.finish(Err(ended));
+        }
+        match attempt(|| guard.run_as(|| make(&guard))) {
+            Err(ended) => guard.finish(Err(ended)),
+            Ok(future) => {
+                let future = pin!(Some(future));
+                let mut body = Body { future, guard: Some(guard) };
+                let result = std::future::poll_fn(|cx| body.poll(cx)).await;
+                body.finish(result)
             }
-            Ok(()) => {
-                match attempt(|| guard.run_as(|| make(&guard))) {
-                    Err(ended) => Err(ended),
-                    Ok(future) => {
-                        let mut body = pin!(Some(future));
-                        let result = std::future::poll_fn(|cx| guard.poll(cx, body.as_mut())).await;
-                        let dropped = attempt(|| guard.run_as(|| body.set(None)));
-                        match dropped {
-                            Ok(()) => result,
-                            // it has panicked then, whatever it returned
-                            Err(panicked) => {
-                                contain(|| drop(result));
-                                Err(panicked)
-                            }
-                        }
-                    }
-                }
-            }
-        };
-        guard.finish(result)
+        }
     })
 }
 

@@ -8,17 +8,55 @@ use super::worker::{self, Role};
 use crate::backend::{Backend, DriverError};
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use tokio::runtime::{Handle, RuntimeMetrics};
 use tollgate_admission::{Deadline, TimeSource};
 use tollgate_blocking::{BlockingPool, LanePolicy};
 
 /// The lane of the threads for blocking jobs. There is one: the classes bound what comes here.
 pub(crate) const BLOCKING: &str = "blocking";
 
-impl Spawn for tokio::runtime::Handle {
+/// The device's runtime, for jobs.
+struct Jobs {
+    handle: Handle,
+    metrics: RuntimeMetrics,
+    /// Tasks that run jobs.
+    tasks: Arc<AtomicI64>,
+}
+
+impl Jobs {
+    fn new(handle: &Handle) -> Self {
+        let (handle, metrics) = (handle.clone(), handle.metrics());
+        Jobs { handle, metrics, tasks: Arc::new(AtomicI64::new(0)) }
+    }
+}
+
+impl Spawn for Jobs {
     fn spawn(&self, task: Task) {
+        let counted = Counted(Arc::clone(&self.tasks));
         // one that comes when the runtime goes is dropped, which ends its job
-        drop(tokio::runtime::Handle::spawn(self, run_all(task, tokio::task::yield_now)));
+        drop(self.handle.spawn(async move {
+            let _counted = counted;
+            run_all(task, tokio::task::yield_now).await;
+        }));
+        // Relaxed, as all of this: it is compared with what the runtime counts by itself. After the spawn and, at the end,
+        // before the runtime's own count, so that what seems to be there besides may be too much, not too little
+        self.tasks.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn has_others(&self) -> bool {
+        let tasks = || self.tasks.load(Ordering::Relaxed);
+        let (before, all, after) = (tasks(), self.metrics.num_alive_tasks(), tasks());
+        i64::try_from(all).is_ok_and(|all| all > before.min(after))
+    }
+}
+
+/// One of the tasks that run jobs.
+struct Counted(Arc<AtomicI64>);
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -97,5 +135,5 @@ pub(crate) fn build<B: Backend>(plan: Plan<B>) -> Result<Machine, BuildError> {
             resume_unwind(payload);
         }
     };
-    Ok(Machine { spawn: Box::new(handle), threads, end: Box::new(end) })
+    Ok(Machine { spawn: Box::new(Jobs::new(&handle)), threads, end: Box::new(end) })
 }

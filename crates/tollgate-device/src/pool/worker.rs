@@ -62,13 +62,14 @@ pub(crate) fn depth(pool: u64) -> Option<u64> {
     role(pool).map(|_| running(pool).map_or(0, |it| it.depth) + ending(pool))
 }
 
-/// How many jobs of `pool` call on this thread what is to be called at their end.
+/// How many jobs of `pool` this thread has and does not run: they have ended but for what is called then, or are about to run.
 fn ending(pool: u64) -> u64 {
     let ending = ENDING.try_with(Cell::get).ok().flatten();
     ending.filter(|&(of, _)| of == pool).map_or(0, |(_, jobs)| jobs)
 }
 
-/// Calls `f` for a job of `pool` that has nothing any more, and is still counted.
+/// Calls `f` while this thread has a job of `pool` that is counted and does not run: one that has nothing any more, or one
+/// that is about to run.
 pub(crate) fn end_as<R>(pool: u64, f: impl FnOnce() -> R) -> R {
     struct Restore(Option<(u64, u64)>);
     impl Drop for Restore {

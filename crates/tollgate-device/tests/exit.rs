@@ -452,6 +452,52 @@ fn an_exit_from_a_result_that_nobody_wants_waits_for_the_others() {
     }
 }
 
+/// DEV-18: likewise, of a job that never began.
+#[test]
+fn an_exit_from_a_capture_of_a_job_that_is_cancelled_waits_for_the_others() {
+    let name = "an_exit_from_a_capture_of_a_job_that_is_cancelled_waits_for_the_others";
+    let ended = process(name, || {
+        let pool = never_dropped(pool());
+        drop(start_job(pool, "the other has ended"));
+        let task = pool.job("cancels").spawn(async move {
+            let full = pool.job("full").spawn(pending::<()>()).unwrap();
+            let exits = Exits(16);
+            let queued = pool.job("queued").spawn(async move { drop(exits) }).unwrap();
+            assert!(pool.snapshot().queued > 0);
+            queued.cancel();
+            drop(full);
+        });
+        drop(task.unwrap());
+        wait_to_be_ended();
+    });
+    if let Some(ended) = ended {
+        ended.code(16).says("the other has ended").quietly();
+    }
+}
+
+/// DEV-18: likewise, of a job within another, dropped half way.
+#[test]
+fn an_exit_from_a_capture_of_a_job_that_is_dropped_waits_for_the_others() {
+    let name = "an_exit_from_a_capture_of_a_job_that_is_dropped_waits_for_the_others";
+    let ended = process(name, || {
+        let pool = never_dropped(pool());
+        drop(start_job(pool, "the other has ended"));
+        let task = pool.job("outer").spawn(async move {
+            let exits = Exits(17);
+            let inner = pool.job("inner").run(async move {
+                let _exits = exits;
+                pending::<()>().await;
+            });
+            assert!(futures_lite::future::poll_once(inner).await.is_none());
+        });
+        drop(task.unwrap());
+        wait_to_be_ended();
+    });
+    if let Some(ended) = ended {
+        ended.code(17).says("the other has ended").quietly();
+    }
+}
+
 /// Panics when it is dropped.
 struct Rough;
 

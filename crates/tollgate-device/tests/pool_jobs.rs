@@ -3,6 +3,7 @@
 mod support;
 
 use std::future::Future;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -450,6 +451,29 @@ fn a_result_that_nobody_wants_is_gone_before_the_permit_is_back() {
     drop(pool.job("bomb").submit_blocking(|| Bomb).map_err(drop));
     settles(&pool);
     shut_down(&pool);
+}
+
+/// DEV-3, DEV-5, DEV-7, DEV-17
+#[test]
+fn what_has_completed_panics_when_it_is_polled_again() {
+    #[track_caller]
+    fn panics<F: Future + Unpin>(mut completed: F, what: &str) {
+        get(&mut completed);
+        let again = catch_unwind(AssertUnwindSafe(|| drop(poll(&mut completed))));
+        let payload = again.expect_err("it was polled again");
+        let message = payload.downcast_ref::<&str>().copied().unwrap_or_default();
+        assert_eq!(message, format!("{what} was polled after it had completed"));
+    }
+    let pool = pool(DeviceProfile::new(1, 2).max_waiting(0));
+    panics(pool.job("run").run(async {}), "a job");
+    panics(pool.job("spawned").spawn(async {}).unwrap(), "a job");
+    panics(pool.job("blocking").submit_blocking(|| {}).unwrap(), "a job");
+    panics(pool.admission(), "an admission");
+    let attempt = admit(&pool);
+    panics(pool.admission(), "an admission");
+    panics(pool.job("refused").run(async {}), "a job");
+    drop(attempt);
+    panics(pool.shutdown(Deadline::after(PATIENCE)), "a shutdown");
 }
 
 /// DEV-5

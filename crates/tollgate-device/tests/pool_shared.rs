@@ -2,13 +2,18 @@
 
 mod support;
 
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::channel;
 use std::sync::{Arc, Barrier};
+use std::task::Context;
 use support::pools::*;
 use support::{PATIENCE, eventually};
 use tollgate_device::admission::Deadline;
 use tollgate_device::backend::{Backend, DeviceUuid};
 use tollgate_device::host::HostDevice;
-use tollgate_device::{DevicePool, DeviceProfile, SharedError};
+use tollgate_device::{DevicePool, DeviceProfile, ExitPolicy, Phase, SharedError};
 
 fn shared(device: &HostDevice, workers: u32) -> Result<Pool, SharedError> {
     DevicePool::builder(device.clone(), DeviceProfile::new(8, workers)).shared()
@@ -97,6 +102,49 @@ fn a_pool_that_can_not_be_built_leaves_nothing() {
     let error = shared(&device, 1).unwrap_err();
     assert!(matches!(error, SharedError::Build(_)), "{error}");
     shared(&device, 2).unwrap();
+}
+
+/// DEV-19
+#[test]
+fn no_lock_is_held_around_code_of_users_while_a_shared_pool_is_asked_for() {
+    let (tell, told) = channel();
+    let done = tell.clone();
+    std::thread::spawn(move || {
+        let device = HostDevice::builder().build().unwrap();
+        let own = device.clone();
+        let asks = OnDrop(move || assert!(find(&own).is_none()));
+        let policy = ExitPolicy::wait().on_leak(move |_| {
+            let _captured = &asks;
+        });
+        let profile = DeviceProfile::new(4, 1);
+        let refused = DevicePool::builder(device, profile).exit(policy).shared();
+        tell.send(refused.is_err()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "what a policy has captured asks for a pool");
+    // the thread that ends a pool calls wakers, and a new one is not built before it has ended
+    std::thread::spawn(move || {
+        let device = HostDevice::builder().build().unwrap();
+        let (first, own) = (shared(&device, 2).unwrap(), device.clone());
+        let (woken, wakes) = channel();
+        let asked = Arc::new(AtomicBool::new(false));
+        let asks = Arc::clone(&asked);
+        let waker = waker(move || {
+            woken.send(()).unwrap();
+            eventually("another is asked for", || asks.load(Ordering::SeqCst));
+            for _ in 0..1000 {
+                assert!(find(&own).is_none());
+                std::thread::yield_now();
+            }
+        });
+        first.close();
+        let mut wait = first.wait(Phase::Runtime, Deadline::never());
+        assert!(Pin::new(&mut wait).poll(&mut Context::from_waker(&waker)).is_pending());
+        first.request_exit().unwrap();
+        wakes.recv().unwrap();
+        asked.store(true, Ordering::SeqCst);
+        done.send(shared(&device, 2).is_ok()).unwrap();
+    });
+    assert_eq!(told.recv_timeout(PATIENCE), Ok(true), "a waker asks for a pool");
 }
 
 /// DEV-19

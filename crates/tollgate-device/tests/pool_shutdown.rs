@@ -257,6 +257,23 @@ fn one_call_composes_the_phases_and_reports() {
 
 /// DEV-17
 #[test]
+fn an_attempt_that_outlasts_the_threads_is_what_went_wrong() {
+    let (pool, time) = timed(DeviceProfile::new(8, 2));
+    let attempt = admit(&pool);
+    let shutdown = pool.shutdown(after(&time, SECOND)).exit_at(after(&time, Duration::ZERO));
+    let report = get(shutdown);
+    assert!(!report.complete && report.runtime_gone, "{report}");
+    let failure = report.failure.as_ref().expect("something is left");
+    let PhaseError::Deadline { phase: Phase::Drain, attempts: 1, .. } = failure else {
+        panic!("{report}");
+    };
+    drop(attempt);
+    let report = get(pool.shutdown(after(&time, SECOND)));
+    assert!(report.complete && report.failure.is_none(), "{report}");
+}
+
+/// DEV-17
+#[test]
 fn an_earlier_mark_ends_the_runtime_while_the_shutdown_waits_on() {
     let (pool, time) = timed(DeviceProfile::new(8, 2));
     let alive = Alive::default();

@@ -1027,3 +1027,29 @@ impl std::fmt::Debug for Core {
         f.debug_struct("Core").field("id", &self.id).finish_non_exhaustive()
     }
 }
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+    use std::cell::RefCell;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    /// Counts itself, and hands over to as many more.
+    fn chain(more: u32, ran: &Arc<AtomicU32>) -> Task {
+        let ran = Arc::clone(ran);
+        Box::pin(async move {
+            ran.fetch_add(1, Ordering::Relaxed);
+            more.checked_sub(1).map(|more| Next(chain(more, &ran)))
+        })
+    }
+
+    /// DEV-4
+    #[test]
+    fn jobs_that_follow_one_another_let_others_have_their_turn() {
+        let (ran, pauses) = (Arc::new(AtomicU32::new(0)), RefCell::new(Vec::new()));
+        let pause = async || pauses.borrow_mut().push(ran.load(Ordering::Relaxed));
+        futures_lite::future::block_on(run_all(chain(3 * STREAK, &ran), pause));
+        assert_eq!(ran.load(Ordering::Relaxed), 3 * STREAK + 1);
+        assert_eq!(pauses.into_inner(), [STREAK, 2 * STREAK, 3 * STREAK]);
+    }
+}

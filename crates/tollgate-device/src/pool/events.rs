@@ -19,7 +19,7 @@ use tollgate_admission::{JobId, JobName};
 pub struct DeviceEvent {
     /// Counts the events of a pool that somebody observed, from 1, without a gap.
     pub number: u64,
-    /// When, from the building of the pool.
+    /// When, from the building of the pool. Never less than that of the event before.
     pub at: Duration,
     /// The job.
     pub job: JobId,
@@ -65,7 +65,7 @@ impl fmt::Display for EventKind {
         match self {
             EventKind::Enqueued => f.write_str("enqueued"),
             EventKind::Started { worker: Some(worker) } => write!(f, "started on worker {worker}"),
-            EventKind::Started { worker: None } => f.write_str("started on a blocking thread"),
+            EventKind::Started { worker: None } => f.write_str("started without a worker"),
             EventKind::CancellationRequested => f.write_str("cancellation requested"),
             EventKind::Ended(outcome) => outcome.fmt(f),
         }
@@ -107,6 +107,8 @@ pub(crate) struct Ring {
     capacity: usize,
     /// The number of the latest event.
     latest: u64,
+    /// The time of the latest event.
+    at: Duration,
     observers: usize,
     /// There is something that observers have not been woken for.
     news: bool,
@@ -116,20 +118,22 @@ pub(crate) struct Ring {
 impl Ring {
     pub(crate) fn new(capacity: usize) -> Self {
         let wakers = WakerSet::default();
-        Ring { events: VecDeque::new(), capacity, latest: 0, observers: 0, news: false, wakers }
+        let (events, at) = (VecDeque::new(), Duration::ZERO);
+        Ring { events, capacity, latest: 0, at, observers: 0, news: false, wakers }
     }
 
     pub(crate) fn is_observed(&self) -> bool {
         self.observers > 0
     }
 
-    /// The number is given here.
+    /// The number is given here. Who has looked at the clock first may come later: the time is that of the event before then.
     pub(crate) fn push(&mut self, event: DeviceEvent) {
         self.latest += 1;
+        self.at = self.at.max(event.at);
         if self.events.len() == self.capacity {
             self.events.pop_front();
         }
-        self.events.push_back(DeviceEvent { number: self.latest, ..event });
+        self.events.push_back(DeviceEvent { number: self.latest, at: self.at, ..event });
         self.news = true;
     }
 
@@ -355,5 +359,37 @@ impl Recorder {
 impl fmt::Debug for Recorder {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Recorder").field("since", &self.observer.seen).finish_non_exhaustive()
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    fn event(at: Duration, what: EventKind) -> DeviceEvent {
+        let (name, kind) = ("job".into(), DeviceKind::EXECUTION);
+        DeviceEvent { number: 0, at, job: JobId::new(1), name, kind, class: kind.class(), what }
+    }
+
+    /// DEV-15
+    #[test]
+    fn events_are_in_the_order_of_their_times_whoever_looked_at_the_clock_first() {
+        let mut ring = Ring::new(4);
+        let second = Duration::from_secs(1);
+        ring.push(event(second * 2, EventKind::CancellationRequested));
+        ring.push(event(second, EventKind::Ended(Outcome::Cancelled)));
+        ring.push(event(second * 3, EventKind::Enqueued));
+        let seen: Vec<_> = ring.events.iter().map(|it| (it.number, it.at.as_secs())).collect();
+        assert_eq!(seen, [(1, 2), (2, 2), (3, 3)]);
+    }
+
+    /// DEV-15
+    #[test]
+    fn an_event_can_be_read() {
+        let say = |what| event(Duration::from_millis(5), what).to_string();
+        let started = |worker| say(EventKind::Started { worker });
+        assert_eq!(started(Some(3)), "5ms 1 \"job\" (execution, class root) started on worker 3");
+        assert!(started(None).ends_with(" started without a worker"), "{}", started(None));
+        assert!(say(EventKind::Ended(Outcome::Dropped)).ends_with(" dropped"));
     }
 }

@@ -42,6 +42,7 @@ pub use tracker::{Tracker, TrackerSnapshot};
 
 use crate::backend::{Backend, Bell, DeviceInfo};
 use crate::exit::{ExitPolicy, register};
+use crate::sync::Builder;
 use core::{Core, Parts};
 use exit::PoolAtExit;
 use runtime::{Binder, Plan};
@@ -216,8 +217,8 @@ impl<B: Backend> DevicePoolBuilder<B> {
             capacities,
             time: Arc::clone(&time),
         };
-        let started =
-            supervisor::start(id.get(), format!("{name}-supervisor"), || runtime::build(plan))?;
+        let thread = Builder::new().name(format!("{name}-supervisor"));
+        let started = supervisor::start(id.get(), thread, || runtime::build(plan))?;
         let Started { spawn, threads, core: cores, supervisor } = started;
         let bind = Box::new(Binder(backend.clone()));
         let bell = Bell::new();
@@ -321,7 +322,7 @@ impl<B> DevicePool<B> {
         DeviceSnapshot::take(self.core())
     }
 
-    /// The jobs that have not ended. O(jobs).
+    /// The jobs that have not ended, and those whose callback runs. O(jobs).
     #[must_use]
     pub fn jobs(&self) -> Vec<JobInfo> {
         self.core().infos()

@@ -49,9 +49,13 @@ impl Entry {
         self.owner.upgrade()?.downcast::<Owner<B>>().ok()
     }
 
-    /// Its threads have ended.
-    fn is_over(&self) -> bool {
-        self.core.upgrade().is_none_or(|core| core.look(|inner| inner.has_ended()))
+    /// Its threads have ended, but for what is left to do for the one that is to be joined. What keeps the pool goes to
+    /// `cores`, to be dropped outside the lock as well.
+    fn is_over(&self, cores: &mut Vec<Arc<Core>>) -> bool {
+        let Some(core) = self.core.upgrade() else { return true };
+        let over = core.look(|inner| inner.has_ended());
+        cores.push(core);
+        over
     }
 }
 
@@ -79,13 +83,16 @@ impl<B: Backend> DevicePoolBuilder<B> {
     pub fn shared(self) -> Result<DevicePool<B>, SharedError> {
         let (driver, device) = (TypeId::of::<B>(), self.backend.info().clone());
         let asked = self.profile.workers();
-        // before the lock, and so dropped after it
-        let mut former = None;
+        // before the lock, and so dropped after it: whatever has code of users
+        let _given = (self.backend.clone(), self.time.clone(), self.exit.clone());
+        let (mut owners, mut cores) = (Vec::new(), Vec::new());
         let mut pools = POOLS.lock();
-        let known = pools.iter().position(|it| it.driver == driver && it.uuid == device.uuid);
-        if let Some(at) = known {
+        let is_this = |it: &Entry| it.driver == driver && it.uuid == device.uuid;
+        while let Some(at) = pools.iter().position(is_this) {
             let entry = &pools[at];
-            match entry.owner::<B>().map(|it| pool(Arc::clone(former.insert(it)))) {
+            let owner = entry.owner::<B>();
+            owners.extend(owner.clone());
+            match owner.map(pool) {
                 Some(Some(pool)) => {
                     let existing = entry.workers;
                     drop(pools);
@@ -94,10 +101,12 @@ impl<B: Backend> DevicePoolBuilder<B> {
                         false => Err(SharedError::Width { uuid: device.uuid, existing, asked }),
                     };
                 }
-                Some(None) | None if entry.is_over() => {
+                Some(None) | None if entry.is_over(&mut cores) => {
                     let entry = pools.swap_remove(at);
-                    // it is about to end, if it has not
+                    drop(pools);
+                    // it is about to end, if it has not: it calls wakers of users, which may ask for a pool
                     let _ = entry.supervisor.join();
+                    pools = POOLS.lock();
                 }
                 Some(None) | None => return Err(SharedError::Ending { uuid: device.uuid }),
             }

@@ -270,15 +270,19 @@ impl Future for DeviceShutdown {
                         draining: drained.since(*started),
                         ending: now.since(*drained),
                     };
+                    let missed = missed.take();
+                    self.at = At::Done;
                     // what went wrong for good counts for more than what was late, and what is over by now was not late
-                    let failure = match (ended, missed.take()) {
+                    let failure = match (ended, missed) {
                         (Err(error), missed) if error.is_deadline() => {
                             Some(missed.unwrap_or(error))
                         }
                         (Err(error), _) => Some(error),
-                        (Ok(()), _) => None,
+                        // an attempt outlasts the threads
+                        (Ok(()), missed) => {
+                            missed.filter(|_| !self.core.look(|inner| inner.is_drained()))
+                        }
                     };
-                    self.at = At::Done;
                     return Poll::Ready(DeviceReport::take(&self.core, took, failure));
                 }
                 At::Done => panic!("a shutdown was polled after it had completed"),
@@ -306,7 +310,7 @@ pub struct DeviceReport {
     pub complete: bool,
     /// What went wrong, if something did: for good, or only for being late.
     pub failure: Option<PhaseError>,
-    /// Jobs that have not ended.
+    /// Jobs that have not ended, and those whose callback runs.
     pub jobs: Vec<JobInfo>,
     /// Jobs whose callback runs.
     pub ending: u64,

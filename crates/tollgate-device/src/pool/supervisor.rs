@@ -45,7 +45,7 @@ pub(crate) struct Started {
 /// Starts a thread that builds a machine, and waits until it has. It then waits for the core.
 pub(crate) fn start(
     pool: u64,
-    name: String,
+    thread: Builder,
     build: impl FnOnce() -> Result<Machine, BuildError> + Send + 'static,
 ) -> Result<Started, BuildError> {
     let (built, wait) = mpsc::sync_channel(1);
@@ -65,7 +65,7 @@ pub(crate) fn start(
             }
         }
     };
-    let thread = Builder::new().name(name).spawn(main).map_err(BuildError::Runtime)?;
+    let thread = thread.spawn(main).map_err(BuildError::Runtime)?;
     let supervisor = Arc::new(Supervisor::new(pool, thread));
     match wait.recv() {
         Ok(Ok((spawn, threads))) => Ok(Started { spawn, threads, core, supervisor }),
@@ -232,6 +232,22 @@ mod tests {
             let failure = report.failure.expect("it failed for good");
             assert!(matches!(failure, PhaseError::RuntimePanicked { .. }), "{failure}");
         }
+    }
+
+    /// DEV-1
+    #[test]
+    fn a_thread_that_is_refused_is_an_error_and_nothing_is_built() {
+        let (tell, told) = mpsc::channel::<()>();
+        // more than there can be
+        let thread = Builder::new().stack_size(1 << 60);
+        let refused = start(0, thread, move || {
+            let _ = tell.send(());
+            unreachable!("there is no thread");
+        });
+        let Err(BuildError::Runtime(error)) = refused else { panic!("a thread was had") };
+        let text = BuildError::Runtime(error).to_string();
+        assert_eq!(text, "the device's runtime could not be built");
+        assert!(told.recv().is_err());
     }
 
     /// DEV-17

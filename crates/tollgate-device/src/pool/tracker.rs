@@ -61,9 +61,10 @@ impl Tracker {
         let (active, executing) = halves(now.load(Ordering::Relaxed));
         TrackerSnapshot {
             active,
-            peak_active: peak_active.load(Ordering::Relaxed),
+            // a job that is counted may be about to raise them
+            peak_active: peak_active.load(Ordering::Relaxed).max(active),
             executing,
-            peak_executing: peak_executing.load(Ordering::Relaxed),
+            peak_executing: peak_executing.load(Ordering::Relaxed).max(executing),
         }
     }
 
@@ -78,5 +79,20 @@ impl Tracker {
     pub(crate) fn ended(&self, executes: bool) {
         let one = if executes { EXECUTING } else { ACTIVE };
         self.0.now.fetch_sub(one, Ordering::Relaxed);
+    }
+}
+
+#[cfg(all(test, not(tollgate_loom)))]
+mod tests {
+    use super::*;
+
+    /// DEV-16
+    #[test]
+    fn no_peak_is_below_the_present_while_a_job_is_being_counted() {
+        let tracker = Tracker::new();
+        tracker.started(false);
+        tracker.0.now.fetch_add(EXECUTING, Ordering::Relaxed);
+        let it = tracker.snapshot();
+        assert_eq!((it.active, it.peak_active, it.executing, it.peak_executing), (2, 2, 1, 1));
     }
 }

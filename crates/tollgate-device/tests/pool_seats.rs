@@ -569,6 +569,31 @@ fn a_job_woken_by_a_callback_that_then_keeps_its_thread_goes_on_elsewhere() {
 
 /// DEV-4
 #[test]
+fn a_seat_goes_to_the_next_job_without_a_spawn_unless_something_else_waits_for_the_thread() {
+    let pool = pool(DeviceProfile::new(20, 2));
+    for spawns in [false, true] {
+        let door = Door::new();
+        let (pass, other) = (door.pass(), tokio::sync::oneshot::channel::<()>());
+        let first = pool.job("first").spawn(async move {
+            pass.await;
+            let task = spawns.then(|| tokio::spawn(other.1));
+            (tokio::task::id(), task)
+        });
+        door.wait();
+        let next: Vec<_> =
+            (0..5).map(|_| pool.job("next").spawn(async { tokio::task::id() }).unwrap()).collect();
+        door.open();
+        let (id, task) = get(first.unwrap()).unwrap();
+        let ids: Vec<_> = next.into_iter().map(|it| get(it).unwrap()).collect();
+        assert_eq!(ids.iter().all(|it| *it == id), !spawns, "{id} {ids:?}");
+        drop(other.0);
+        task.into_iter().for_each(|it| drop(get(it)));
+    }
+    settles(&pool);
+}
+
+/// DEV-4
+#[test]
 fn a_task_of_a_job_whose_seat_another_gets_is_not_held_up_by_that() {
     let pool = pool(DeviceProfile::new(20, 3));
     for _ in 0..20 {

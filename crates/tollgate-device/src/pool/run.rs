@@ -93,7 +93,8 @@ impl<T: Send + 'static> Watched<T> {
 /// The future of [`DeviceJob::run`](super::DeviceJob::run): the job's result.
 ///
 /// Nothing is accepted, counted or timed before the first poll. Polled first on a thread of the same pool, it runs right
-/// there, as a part of whoever polls it.
+/// there, as a part of whoever polls it: only while it is polled, and on whichever thread does that. So it is to be awaited
+/// within the job that began it; elsewhere it would run without the device bound.
 ///
 /// # Errors
 ///

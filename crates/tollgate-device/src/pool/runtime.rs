@@ -20,14 +20,16 @@ pub(crate) const BLOCKING: &str = "blocking";
 struct Jobs {
     handle: Handle,
     metrics: RuntimeMetrics,
-    /// Tasks that run jobs.
+    /// Tasks that run jobs, and what the threads for blocking jobs have there.
     tasks: Arc<AtomicI64>,
 }
 
 impl Jobs {
-    fn new(handle: &Handle) -> Self {
-        let (handle, metrics) = (handle.clone(), handle.metrics());
-        Jobs { handle, metrics, tasks: Arc::new(AtomicI64::new(0)) }
+    /// When everything is there that the runtime has besides jobs.
+    fn new(handle: Handle) -> Self {
+        let metrics = handle.metrics();
+        let tasks = i64::try_from(metrics.num_alive_tasks()).unwrap_or(0);
+        Jobs { handle, metrics, tasks: Arc::new(AtomicI64::new(tasks)) }
     }
 }
 
@@ -135,5 +137,5 @@ pub(crate) fn build<B: Backend>(plan: Plan<B>) -> Result<Machine, BuildError> {
             resume_unwind(payload);
         }
     };
-    Ok(Machine { spawn: Box::new(Jobs::new(&handle)), threads, end: Box::new(end) })
+    Ok(Machine { spawn: Box::new(Jobs::new(handle)), threads, end: Box::new(end) })
 }

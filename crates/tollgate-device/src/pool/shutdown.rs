@@ -308,7 +308,7 @@ pub struct DeviceReport {
     pub device: u32,
     /// Nothing is left: no job, no attempt, no thread. It stays so.
     pub complete: bool,
-    /// What went wrong, if something did: for good, or only for being late.
+    /// What went wrong, if something did: for good, or only for being late. `Some` whenever it is not complete.
     pub failure: Option<PhaseError>,
     /// Jobs that have not ended, and those whose callback runs.
     pub jobs: Vec<JobInfo>,

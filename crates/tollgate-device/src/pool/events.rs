@@ -388,7 +388,7 @@ mod tests {
     fn an_event_can_be_read() {
         let say = |what| event(Duration::from_millis(5), what).to_string();
         let started = |worker| say(EventKind::Started { worker });
-        assert_eq!(started(Some(3)), "5ms 1 \"job\" (execution, class root) started on worker 3");
+        assert_eq!(started(Some(3)), "5ms #1 \"job\" (execution, class root) started on worker 3");
         assert!(started(None).ends_with(" started without a worker"), "{}", started(None));
         assert!(say(EventKind::Ended(Outcome::Dropped)).ends_with(" dropped"));
     }

@@ -13,7 +13,7 @@
 //! assert!(sim.misuses().is_empty());
 //! ```
 //!
-//! `ARCHITECTURE.md` of the workspace says which module knows what; the crate's `README.md` says what is simulated, and how.
+//! What is not simulated answers that it is not supported.
 
 mod bytes;
 mod code;
